@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 64 << 10
 """Bytes of each log that are held at a time: a job may have thousands of logs."""
+MOST_HELD = 100
+"""Entries of a log of attempts that are put in order at a time, for the same reason."""
 STAMP = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[.,](\d{3}(?:\d{3})?)\|")
 MILLISECONDS_LONG = len("2026-01-01 00:00:00.000")
 OF_MINI_BATCH = re.compile(r"\bmini-batch (\d+)\b")
@@ -207,6 +209,15 @@ class TimedLog:
 class AttemptLog(TimedLog):
     """The log of the attempts of a process: their times are those of their beginnings."""
 
+    def new(self, *, is_last: bool) -> Iterator[LogEntry]:
+        """Yield the new entries by the ends of attempts: failures are written after successes."""
+        held: list[tuple[str, int, LogEntry]] = []
+        for number, entry in enumerate(super().new(is_last=is_last)):
+            heapq.heappush(held, (entry.time, number, entry))
+            if len(held) > MOST_HELD:
+                yield heapq.heappop(held)[2]
+        yield from (entry for _, _, entry in sorted(held))
+
     def _entry(self, text: str) -> LogEntry:
         text = text.split("|", 2)[-1]  # behind host and process id
         entry = super()._entry(text)
@@ -232,7 +243,8 @@ class LoggerLog(TimedLog):
 
     def _entry(self, text: str) -> LogEntry:
         entry = LogEntry(_shown(self._time), self._who, self._what, text)
-        span = self._spans.at(self._who, self._time)
+        marked = MARKED.match(text.split("|", 2)[-1])  # behind level and process id
+        span = self._spans.at(self._who, self._time, marked and int(marked[1]))
         return entry if span is None else _of_attempt(entry, span)
 
 
@@ -250,39 +262,35 @@ class PrintedLog:
 
     def new(self, *, is_last: bool) -> Iterator[LogEntry]:
         """Yield the new lines; what was printed before the first attempt has its time, at most."""
-        spans = self._spans.of(self._who)
         parts = [
             (part, span)
-            for span in spans
+            for span in self._spans.of(self._who)
             if (part := span.stdout if self._stream == "stdout" else span.stderr) is not None
         ]
         parts.sort(key=lambda one: one[0])
         known = max((part[1] for part, _ in parts), default=0)
         lost, added = self._gap()
         half = LIMIT_BYTES // 2
-        first = 0
         before = self._file.at
         for at, line in self._file.lines(is_last=is_last):
             offset = at if at <= half or not lost else at - added + lost
-            if not is_last and offset >= known and self._holds_back:
+            if not is_last and offset + max(1, len(line)) > known and self._holds_back:
                 self._file.at = before
                 return
             before = self._file.at
-            while first < len(parts) and parts[first][0][1] <= offset:
-                first += 1
-            entry = LogEntry("", self._who, self._stream, line.decode(errors="replace").rstrip())
-            if first < len(parts) and parts[first][0][0] <= offset:
-                entry = _of_attempt(entry, parts[first][1])
-                self._time = max(self._time, _shown(parts[first][1].started))
-            elif (marked := self._marked(entry.text, spans)) is not None:
-                entry = _of_attempt(entry, marked)
-                self._time = max(self._time, _shown(marked.started))
-            elif not is_last and offset >= known:
-                self._time = max(self._time, _now())
-            elif not self._time:
-                self._time = self._spans.begun(self._who)
-            if entry.text:
-                yield entry._replace(time=self._time)
+            for place, piece, of_piece in _cut(line, offset, parts):
+                text = piece.decode(errors="replace").rstrip()
+                entry = LogEntry("", self._who, self._stream, text)
+                span = of_piece or self._marked(text)
+                if span is not None:
+                    entry = _of_attempt(entry, span)
+                    self._time = max(self._time, _shown(span.started))
+                elif not is_last and place >= known:
+                    self._time = max(self._time, _now())
+                elif not self._time:
+                    self._time = self._spans.begun(self._who)
+                if text:
+                    yield entry._replace(time=self._time)
 
     def _gap(self) -> tuple[int, int]:
         try:
@@ -290,13 +298,32 @@ class PrintedLog:
         except FileNotFoundError:
             return 0, 0
 
-    @staticmethod
-    def _marked(text: str, spans: list[AttemptSpan]) -> AttemptSpan | None:
-        """Return the attempt that a line names: of a process that has several at a time."""
+    def _marked(self, text: str) -> AttemptSpan | None:
+        """Return the attempt that a line names: of a process that has several at a time.
+
+        Of several attempts at its mini-batch there, it may be any: it is shown as that of a
+        failed one if there is one.
+        """
         found = MARKED.match(text)
         if found is None:
             return None
-        return next((one for one in reversed(spans) if one.mini_batch == int(found[1])), None)
+        spans = self._spans.of_mini_batch(self._who, int(found[1]))
+        return next((one for one in spans if one.is_failed), spans[-1] if spans else None)
+
+
+def _cut(
+    line: bytes, offset: int, parts: list[tuple[tuple[int, int], AttemptSpan]]
+) -> Iterator[tuple[int, bytes, AttemptSpan | None]]:
+    """Yield the parts of a line with their places: an attempt may end without a line feed."""
+    end = offset + max(1, len(line))
+    at = bisect_right(parts, offset, key=lambda one: one[0][1])
+    while offset < end:
+        (begin, beyond), span = parts[at] if at < len(parts) else ((end, end), None)
+        is_of_it = begin <= offset
+        until = min(end, beyond if is_of_it else begin)
+        text, line = line[: until - offset], line[until - offset :]
+        yield offset, text, span if is_of_it else None
+        offset, at = until, at + is_of_it
 
 
 class AttemptSpans:
@@ -306,6 +333,7 @@ class AttemptSpans:
         self._folder = folder
         self._table = GrowingFile(folder.attempts)
         self._of: dict[str, list[AttemptSpan]] = {}
+        self._of_mini_batch: dict[tuple[str, int], list[AttemptSpan]] = {}
         self._begun: dict[str, str] = {}
 
     def read_on(self) -> None:
@@ -326,6 +354,7 @@ class AttemptSpans:
                 parts = _part(detail.get("stdout")), _part(detail.get("stderr"))
                 span = AttemptSpan(started, ended, one.mini_batch, is_failed, *parts)
                 self._of.setdefault(who, []).append(span)
+                self._of_mini_batch.setdefault((who, one.mini_batch), []).append(span)
                 changed.add(who)
         for who in changed:
             self._of[who].sort(key=lambda span: span.started)
@@ -337,12 +366,23 @@ class AttemptSpans:
         """Return the attempts of a process, the earliest first."""
         return self._of.get(who, [])
 
+    def of_mini_batch(self, who: str, number: int) -> list[AttemptSpan]:
+        """Return the attempts of a process at a mini-batch."""
+        return self._of_mini_batch.get((who, number), [])
+
     def begun(self, who: str) -> str:
         """Return when the first attempt of a process began; now if there is none."""
         return self._begun.get(who) or _now()
 
-    def at(self, who: str, time: str) -> AttemptSpan | None:
-        """Return the attempt that a process made at a time."""
+    def at(self, who: str, time: str, marked: int | None) -> AttemptSpan | None:
+        """Return the attempt that a process made at a time.
+
+        Of several at a time, it is the one at the mini-batch that the entry is marked with.
+        """
+        if marked is not None:
+            for span in self.of_mini_batch(who, marked):
+                if span.started <= time <= span.ended:
+                    return span
         spans = self.of(who)
         place = bisect_right(spans, time, key=lambda span: span.started)
         found = spans[place - 1] if place else None

@@ -49,6 +49,23 @@ def run(rows):
         time.sleep(0.02)
     return rows
 """
+CALLS = """
+import asyncio
+from daskprs import EntryScript
+
+begun = []
+
+async def run(rows):
+    number = int(rows["a"].iloc[0])
+    EntryScript().logger.info("begins %s", number)
+    begun.append(number)
+    while len(begun) < 9:
+        await asyncio.sleep(0.01)
+    EntryScript().logger.info("goes on %s", number)
+    if number == 4:
+        raise ValueError("four")
+    return rows
+"""
 
 
 @pytest.fixture
@@ -260,6 +277,54 @@ def test_lines_that_name_their_mini_batch(tmp_path: Path) -> None:
     assert shown == [(3, "[3] a"), (3, "[3] c")]
 
 
+def test_a_mini_batch_that_was_tried_again_in_a_process_with_several_at_a_time(
+    tmp_path: Path,
+) -> None:
+    """Its lines name no attempt: what the failed one has printed is not left out."""
+    folder = JobFolder(tmp_path / "job")
+    printed(folder, "[3] why it fails\n[4] b\n[3] all is well\n")
+    table(
+        folder,
+        (3, "00.000", "RUN_EXCEPTION", None),
+        (4, "00.100", "RUN_DONE", None),
+        (3, "00.200", "RUN_DONE", None),
+    )
+    shown = texts(LogStream(folder, Wanted(failed=True)).new(is_last=True))
+    assert shown == [(3, "[3] why it fails"), (3, "[3] all is well")]
+
+
+def test_a_line_that_two_attempts_have_written_is_shown_in_parts(tmp_path: Path) -> None:
+    """The first has printed no line feed at its end, as progress bars do."""
+    folder = JobFolder(tmp_path / "job")
+    of_failed = LogStream(folder, Wanted(failed=True))
+    printed(folder, "of init, one: 100 %two\nthree")
+    table(folder, (1, "00.000", "RUN_DONE", [9, 19]))
+    assert texts(of_failed.new(is_last=False)) == []  # what it will be of is not known yet
+    table(
+        folder,
+        (1, "00.000", "RUN_DONE", [9, 19]),
+        (2, "01.000", "RUN_EXCEPTION", [19, 28]),
+    )
+    shown = list(LogStream(folder).new(is_last=True))
+    assert texts(iter(shown)) == [(None, "of init,"), (1, "one: 100 %"), (2, "two"), (2, "three")]
+    assert [one.time[-6:] for one in shown] == ["00.000", "00.000", "01.000", "01.000"]
+    assert texts(of_failed.new(is_last=True)) == [(2, "two"), (2, "three")]
+
+
+def test_attempts_of_a_process_are_in_the_order_of_their_ends(tmp_path: Path) -> None:
+    """The driver writes those that failed after those of the same lease that succeeded."""
+    folder = JobFolder(tmp_path / "job")
+    log = folder.process_log(0, "process000")
+    log.parent.mkdir(parents=True)
+    log.write_text(
+        "2027-01-15 08:00:00.000|host|9|mini-batch 1|attempt 1|RUN_DONE|elapsed 0.1|\n"
+        "2027-01-15 08:00:00.500|host|9|mini-batch 3|attempt 1|RUN_DONE|elapsed 0.1|\n"
+        "2027-01-15 08:00:00.100|host|9|mini-batch 2|attempt 1|RUN_EXCEPTION|elapsed 0.3|\n"
+    )
+    shown = [one.mini_batch for one in LogStream(folder).new(is_last=True)]
+    assert shown == [1, 2, 3]
+
+
 def test_a_line_just_before_the_next_attempt_is_of_the_one_that_wrote_it(tmp_path: Path) -> None:
     """The last line before an error, and the next attempt, may be of one millisecond."""
     folder = JobFolder(tmp_path / "job")
@@ -274,6 +339,31 @@ def test_a_line_just_before_the_next_attempt_is_of_the_one_that_wrote_it(tmp_pat
     assert [(one.time, one.mini_batch, one.text) for one in shown] == [
         ("2027-01-15 08:00:00.123", 3, "INFO|9|why it fails")
     ]
+
+
+@pytest.mark.processes
+def test_the_logger_of_a_process_with_several_mini_batches_at_a_time(work: Path) -> None:
+    """Each line is of the mini-batch whose call has written it."""
+    (work / "calls.py").write_text(CALLS)
+    daskprs.parallel_run(
+        "in.csv",
+        "calls.py",
+        mini_batch_size="1 row",
+        process_count_per_node=1,
+        concurrency_per_process=9,
+        run_max_try=1,
+        allowed_failed_count=-1,
+        job_dir="job",
+        progress=False,
+    )
+    for number in ("3", "4"):
+        of_it = [one for one in told(lines("--mini-batch", number)) if one.startswith("logger")]
+        assert [one.rpartition("|")[2] for one in of_it] == [
+            f"[{number}] begins {number}",
+            f"[{number}] goes on {number}",
+        ]
+    of_failed = [one for one in told(lines("--failed")) if one.startswith("logger")]
+    assert [one[-1] for one in of_failed] == ["4", "4"]
 
 
 def test_the_logger_of_a_script_writes_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ class CallPrints:
     """What a call prints; its threads and tasks have the context variable that leads here."""
 
     def __init__(self, index: int) -> None:
-        self._mark = f"[{index}] "
+        self.mark = f"[{index}] "
         self.has_printed = False
         self._begun: dict[int, tuple[Any, str]] = {}
         """By stream, the stream and the beginning of a line."""
@@ -29,7 +29,7 @@ class CallPrints:
     def end(self) -> None:
         """Write the lines that have no end; the thread is that of no call then."""
         for stream, begun in self._begun.values():
-            stream.write(f"{self._mark}{begun}\n")
+            stream.write(f"{self.mark}{begun}\n")
         self._begun.clear()
         _call.set(None)
 
@@ -41,7 +41,7 @@ class CallPrints:
         if len(rest) > MOST_CHARS:
             lines, rest = [*lines, rest], ""
         if lines:
-            stream.write("".join(f"{self._mark}{line}\n" for line in lines))
+            stream.write("".join(f"{self.mark}{line}\n" for line in lines))
         if rest:
             self._begun[id(stream)] = (stream, rest)
 
@@ -68,6 +68,12 @@ class CallStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def mark_of_call() -> str:
+    """Return what marks a line of the call of this thread or task; empty where there is none."""
+    call = _call.get()
+    return "" if call is None else call.mark
 
 
 def install() -> None:

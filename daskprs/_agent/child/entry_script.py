@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cloudpickle import cloudpickle
 
+from daskprs._agent.child.call_lines import mark_of_call
 from daskprs._agent.child.import_cost import ImportCost, measured
 from daskprs._agent.child.package_folders import add_packages
 from daskprs._agent.child.wrapped_functions import name_in_main
@@ -192,7 +193,7 @@ def load_entry_script(job: JobSpec, process: ProcessSpec) -> ScriptFunctions:
     """Make this process one that runs the script, and import it."""
     script = job.script
     masks.install(job.mask)
-    EntryScript.install(**description_of(job, process), masked=masks.masked)
+    EntryScript.install(**description_of(job, process), masked=masks.masked, mark=mark_of_call)
     for one in job.stand_ins:
         LateStandIns(one.modules, functools.partial(_install, one.package)).install()
     classes_come_from(script.source_directory)

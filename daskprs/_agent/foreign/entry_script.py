@@ -77,19 +77,30 @@ class EntryScript:
         side_inputs: dict[str, str],
         level: str,
         masked: Callable[[str], str],
+        mark: Callable[[], str] = str,
     ) -> None:
-        """Describe the agent that this process is; `masked` hides secrets in its log."""
+        """Describe the agent that this process is.
+
+        `masked` hides secrets in its log, where messages begin with what `mark` returns.
+        """
         one = super().__new__(cls)
         log = Path(log_file)
         log.parent.mkdir(parents=True, exist_ok=True)
         one.log_dir, one.output_dir, one.working_dir = str(log.parent), output_dir, working_dir
         one.agent_name, one.side_inputs = name, side_inputs
-        one._log_to(logging.FileHandler(log, delay=True, encoding="utf-8"), level, masked)
+        one._log_to(logging.FileHandler(log, delay=True, encoding="utf-8"), level, masked, mark)
         cls._only = one
 
-    def _log_to(self, handler: logging.Handler, level: str, masked: Callable[[str], str]) -> None:
-        formatter = _Masking("%(asctime)s|%(levelname)s|%(process)d|%(message)s")
+    def _log_to(
+        self,
+        handler: logging.Handler,
+        level: str,
+        masked: Callable[[str], str],
+        mark: Callable[[], str] = str,
+    ) -> None:
+        formatter = _Masking("%(asctime)s|%(levelname)s|%(process)d|%(mark)s%(message)s")
         formatter.masked = self._masked = masked
+        formatter.mark = mark
         handler.setFormatter(formatter)
         self.logger = logging.getLogger("entry_script")
         self.logger.handlers[:] = [handler]
@@ -106,6 +117,7 @@ class _Masking(logging.Formatter):
     """Formats a record without the secrets of this process."""
 
     masked: Callable[[str], str]
+    mark: Callable[[], str]
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802
         """Return when a record was made: UTC, as in all other logs.
@@ -117,6 +129,7 @@ class _Masking(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a record."""
+        record.mark = self.mark()
         return self.masked(super().format(record))
 
 

@@ -189,13 +189,13 @@ class Job:
             listeners = Listeners(heard, call.folder)
             self._advisor.tell_job = listeners.tell
             stack.callback(listeners.close)
+            listeners.say("info", f"versions: {versions_text()}")  # the first line of a driver
             is_told = call.script.cost  # by the job that needs the costs
             inline = "" if is_told else inline_warning(call.options, call.client)
             for warning in filter(None, (closed, call.warning, inline)):
                 self._say(listeners, "warning", warning)
             for notice in self._notices(is_new=is_new):
                 self._say(listeners, "notice", notice)
-            listeners.say("info", f"versions: {versions_text()}")
             if call.listed:
                 listeners.say("info", f"input: {call.listed}")
             for why in missing:

@@ -85,9 +85,9 @@ class DriverRecord:
             return
         level, pid, said = found.groups()
         begun = BEGUN.match(said) if level == "INFO" else None
-        # A driver in another process begins with its first line, as it prepares its input. In one
-        # process, lines after the end may be of this run as of the next one.
-        if pid != self._pid or (begun is not None and self._is_over):
+        # A driver begins with the versions. It may have the process id of the one before: in one
+        # process, and in containers, where that of a driver that was killed is the next one's.
+        if pid != self._pid or said.startswith(VERSIONS):
             self.runs.append((time_s, time_s))
             self._pid, self._is_over = pid, False
         if begun is not None:

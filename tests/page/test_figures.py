@@ -167,6 +167,20 @@ def test_a_torn_line_of_the_driver_is_left_out(folder: JobFolder) -> None:
     assert [one.text for one in record.first] == ["odd:"]
 
 
+def test_the_next_driver_may_have_the_process_id_of_one_that_was_killed(folder: JobFolder) -> None:
+    """In a container it mostly has: the pause between them is no time of work."""
+    folder.master_log.parent.mkdir(parents=True, exist_ok=True)
+    folder.master_log.write_text(
+        "2026-01-01 00:00:00.000|INFO|1|MainThread|versions: Python 3.11.7\n"
+        "2026-01-01 00:00:01.000|INFO|1|MainThread|job a starts: score.py\n"
+        "2026-01-01 00:00:02.000|INFO|1|MainThread|1 node, 1 slot\n"
+        "2026-01-01 05:00:00.000|INFO|1|MainThread|versions: Python 3.11.7\n"
+        "2026-01-01 05:00:01.000|INFO|1|MainThread|job b resumes: score.py\n"
+        "2026-01-01 05:00:03.000|INFO|1|MainThread|job Completed\n"
+    )
+    assert [end - begin for begin, end in DriverRecord.of(folder).runs] == [2.0, 3.0]
+
+
 def test_the_rows_of_processes_are_in_their_order(folder: JobFolder) -> None:
     """Names have three digits or more."""
     log = folder.node_log(0)

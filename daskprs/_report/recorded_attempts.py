@@ -9,6 +9,9 @@ import csv
 import json
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from daskprs._output.failures.attempt import ATTEMPTS
+from daskprs._output.journal.history import History
+from daskprs._output.journal.journal import records_of
 from daskprs._report.attempts import COLUMNS
 from daskprs._report.evidence import NO_PROCESS
 from daskprs._system.log_cap import read_part
@@ -103,8 +106,11 @@ def printed_text(folder: JobFolder, stream: Stream, index: int, attempt: int | N
     Raise `UsageError` when the table of attempts has no such attempt, or the part of the log is
     unknown.
     """
+    run, number = _number_in_logs(folder, index)
     rows = [
-        one for one in recorded_attempts(folder, index) if attempt is None or one.attempt == attempt
+        one
+        for one in recorded_attempts(folder, number)
+        if attempt in (None, one.attempt) and run in (None, one.run)
     ]
     if not rows:
         which = "no attempt" if attempt is None else f"no attempt {attempt}"
@@ -115,7 +121,7 @@ def printed_text(folder: JobFolder, stream: Stream, index: int, attempt: int | N
         return ""
     log = (folder.stdout if stream == "stdout" else folder.stderr)(node, process)
     if detail[stream] is None:
-        if lines := _marked_lines(log, index):
+        if lines := _marked_lines(log, number):
             return lines
         msg = (
             f"{stream}: which part of {log} is of mini-batch {index} is unknown, since the script "
@@ -127,6 +133,24 @@ def printed_text(folder: JobFolder, stream: Stream, index: int, attempt: int | N
     except FileNotFoundError as error:
         msg = f"{stream}: {log} is gone, which had the output of mini-batch {index}."
         raise UsageError(msg) from error
+
+
+def _number_in_logs(folder: JobFolder, index: int) -> tuple[int | None, int]:
+    """Return the run that has settled a mini-batch, and the number that the mini-batch had in it.
+
+    The run is None while no run has numbered the mini-batches anew, for an input that has grown.
+    """
+    if next(records_of(folder, "renumbered"), None) is None:
+        return None, index
+    history = History(folder)
+    rows = history.standing()
+    for row in rows[history.commits.column("index")[rows] == index].tolist():
+        return history.commits.values(row)["epoch"], int(history.recorded()[row])
+    failed = history.given_up.get(index)
+    for epoch, _, (_, identity, number, *_) in records_of(folder, *ATTEMPTS):
+        if failed is not None and (epoch, identity) == (failed.epoch, failed.identity):
+            return epoch, number
+    return history.epoch, index
 
 
 def _marked_lines(log: Path, index: int) -> str:

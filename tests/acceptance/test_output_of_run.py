@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -11,9 +12,6 @@ from click.testing import CliRunner
 
 import daskprs
 from daskprs._cli import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCRIPT = """
 import os
@@ -136,3 +134,40 @@ def test_output_that_goes_elsewhere_is_not_taken_for_none(tmp_path: Path) -> Non
         for printed in (result.stdout, result.stderr):
             with pytest.raises(daskprs.UsageError, match=f"mini-batch {number} is unknown, since"):
                 printed(number)
+
+
+@pytest.mark.usefixtures("inline")
+def test_output_is_found_by_the_numbers_of_an_input_that_has_grown(tmp_path: Path) -> None:
+    """What has run before is in the logs under the number that it had then."""
+
+    def run(paths: list[str]) -> list[str]:
+        print("of", Path(paths[0]).stem)
+        if paths[0].endswith("d.txt"):
+            raise ValueError("no d")
+        return paths
+
+    def score(**options: Any) -> daskprs.ParallelRunResult:
+        return daskprs.parallel_run(
+            str(tmp_path / "in"),
+            run,
+            mini_batch_size=1,
+            run_max_try=1,
+            allowed_failed_count=1,
+            job_dir=tmp_path / "job",
+            progress=False,
+            **options,
+        )
+
+    (tmp_path / "in").mkdir()
+    for name in "bd":
+        (tmp_path / "in" / f"{name}.txt").touch()
+    score()
+    for name in "ac":
+        (tmp_path / "in" / f"{name}.txt").touch()
+    result = score(resume="extend")
+    assert [result.stdout(number) for number in range(4)] == [f"of {one}\n" for one in "abcd"]
+    assert result.stdout(1, attempt=1) == "of b\n"
+    with pytest.raises(daskprs.UsageError, match="mini-batch 1 has no attempt 2"):
+        result.stdout(1, attempt=2)
+    with pytest.raises(daskprs.UsageError, match="mini-batch 4 has no attempt that has ended"):
+        result.stdout(4)

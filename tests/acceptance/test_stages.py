@@ -17,6 +17,7 @@ from daskprs._agent.child.entry_script import ScriptFunctions
 from daskprs._core import lease_sizes
 from daskprs._core.stages import Stages
 from daskprs._folders.job_folder import JobFolder
+from daskprs._report.log_stream import LogStream
 from tests.support.cases import mostly_long
 from tests.support.local_servers import LOCAL_SERVERS
 from tests.support.polling import poll_for
@@ -71,6 +72,11 @@ def rows(batch, context):
     return pd.DataFrame({"double": batch["n"], "pre": batch["process"], "run": batch["run"],
                          "post": os.getpid()})
 """
+SAYS = """
+    import daskprs
+    print("run of", batch["of"])
+    daskprs.EntryScript().logger.info("run of %02d", batch["of"])
+"""
 ALL = {"preprocess": "decode", "postprocess": "rows", "preprocess_processes": 2}
 
 
@@ -118,7 +124,7 @@ def test_each_stage_has_processes_of_its_own(tmp_path: Path) -> None:
     """
     large = SCRIPT.replace(
         "n *= TIMES", 'b"1" * (300 << 20 if batch["of"] == 0 else 1)\n    n *= TIMES'
-    ).replace("    n = batch", '    print("run of", batch["of"])\n    n = batch')
+    ).replace("    n = batch", f"{SAYS}    n = batch")
     result = score(tmp_path, table(200), large, include_columns=["n"])
     rows = result.to_pandas()
     assert list(rows["n"]) == list(range(200))
@@ -129,6 +135,9 @@ def test_each_stage_has_processes_of_its_own(tmp_path: Path) -> None:
     logs = JobFolder(tmp_path / "job").stdout(0, "process000")
     assert logs.read_text().startswith(f"init in {run}\n")
     assert result.stdout(3) == "run of 3\n"
+    entries = LogStream(JobFolder(tmp_path / "job")).new(is_last=True)
+    logged = [(one.mini_batch, one.text[-2:]) for one in entries if one.what == "logger"]
+    assert sorted(logged) == [(n, f"{n:02d}") for n in range(20)]
     stage = logs.with_name(logs.name.replace("000", "000-00"))
     assert stage.read_text().startswith("init_preprocess in ")
     summary = pd.read_csv(JobFolder(tmp_path / "job").process_summary, index_col="Process")

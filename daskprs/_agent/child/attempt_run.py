@@ -172,7 +172,7 @@ class AttemptRun:
             self.total,
             included,
             self.named,
-            self._wall if before is None else before.started,
+            self._wall,
             self._cpu_s() - self._cpu_before_s + (0.0 if before is None else before.cpu_s),
             self.run_clock.seconds + (0.0 if before is None else before.run_s),
             elapsed_s=now - self._begun if is_run else 0.0,
@@ -236,10 +236,10 @@ class AttemptRun:
         if before is None or status is not Status.RUN_DONE:
             return outcome
         cpu_s, run_s = outcome.cpu_s + before.cpu_s, outcome.run_s + before.run_s
-        outcome = outcome._replace(started=before.started, cpu_s=cpu_s, run_s=run_s)
+        outcome = outcome._replace(cpu_s=cpu_s, run_s=run_s)
         if self.stage == POSTPROCESS:
-            # Others wait for the process of `run`, which the records name: its seconds and its
+            # Others wait for the process of `run`, which the records name: its times and its
             # memory are those of the mini-batch.
-            outcome = outcome._replace(elapsed_s=before.elapsed_s, load_s=before.load_s)
-            return outcome._replace(peak_bytes=before.peak_bytes)
+            outcome = outcome._replace(started=before.started, elapsed_s=before.elapsed_s)
+            return outcome._replace(load_s=before.load_s, peak_bytes=before.peak_bytes)
         return outcome

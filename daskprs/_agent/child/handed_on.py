@@ -57,7 +57,7 @@ class HandedOn(NamedTuple):
     named: dict[int, FailedItems]
     """The items that the script has named as failed, by number."""
     started: float
-    """The beginning of the first stage, in seconds since the epoch."""
+    """The beginning of the stage, in seconds since the epoch."""
     cpu_s: float
     """Processor time of the stages so far."""
     run_s: float

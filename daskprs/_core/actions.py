@@ -157,6 +157,8 @@ class FailAttempt(NamedTuple):
     """Whether the attempt counts as a try."""
     lost_node: int | None = None
     """Node of the worker lost during the attempt; None where the agent has reported the end."""
+    again: bool = False
+    """Whether it was recorded before, when its mini-batch was not given up yet."""
 
 
 class KeepCommit(NamedTuple):

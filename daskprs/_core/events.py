@@ -162,6 +162,8 @@ class AttemptFailed(NamedTuple):
     """Whether the mini-batch is given up."""
     charged: bool
     """False where the attempt does not count as a try (after the loss of a node, say)."""
+    again: bool = False
+    """Whether it was told before, when its mini-batch was not given up yet."""
 
 
 class ProgressReported(NamedTuple):

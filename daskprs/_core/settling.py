@@ -379,9 +379,9 @@ class Settling:
             return
         self._spend(again, outcome)
 
-    def _spend(self, entry: Entry, outcome: Outcome) -> None:
-        """Give up a mini-batch whose tries are spent."""
-        outcome = self._give_up(entry, outcome, tries=entry.tries)
+    def _spend(self, entry: Entry, outcome: Outcome, *, again: bool = False) -> None:
+        """Give up a mini-batch whose tries are spent; `again`: its attempt is recorded already."""
+        outcome = self._give_up(entry, outcome, tries=entry.tries, again=again)
         index, tries = entry.mini_batch.index, entry.tries
         if self._state.limits.fail_on_timeout and tries and entry.timeouts == tries:
             which = f"all its {tries} attempts" if tries > 1 else "its attempt"
@@ -400,7 +400,7 @@ class Settling:
             waits = self._isolation.waits(again)
             (self._isolation.waiting if waits else self._next).append(again)
         elif entry.bisection is not None and entry.bisection.outcome is not None:
-            self._spend(entry, entry.bisection.outcome)
+            self._spend(entry, entry.bisection.outcome, again=True)
 
     def release_waiting(self) -> None:
         """Put back the mini-batches that had to wait until any item has succeeded."""
@@ -485,6 +485,7 @@ class Settling:
         *,
         tries: int | None = None,
         lost_node: int | None = None,
+        again: bool = False,
     ) -> Outcome:
         """Settle a mini-batch as failed; return the outcome with its items, and its error's place.
 
@@ -503,7 +504,7 @@ class Settling:
         state.tally.give_up(items)
         outcome = outcome._replace(total=items, failure=failure)
         state.actions.append(
-            FailAttempt(entry.mini_batch, outcome, final=True, charged=charged, lost_node=lost_node)
+            FailAttempt(entry.mini_batch, outcome, True, charged, lost_node, again)
         )
         if outcome.status is not Status.INPUT_CHANGED:  # that ends the job by itself
             state.abort_if(state.budgets.fail_mini_batch(items))

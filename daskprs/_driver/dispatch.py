@@ -250,7 +250,7 @@ class Dispatcher:
                 # After the commit: whatever a listener shows or raises, the rows are in the
                 # journal.
                 self._listeners.tell(MiniBatchesDone(place, mini_batches, made.outcomes))
-            case FailAttempt(mini_batch, outcome, final, charged, lost_node):
+            case FailAttempt(mini_batch, outcome, final, charged, lost_node, again):
                 if lost_node is not None:
                     place = NOWHERE._replace(node=lost_node)
                 else:
@@ -265,7 +265,8 @@ class Dispatcher:
                 self._files.attempt_failed(mini_batch, outcome, place, final=final, charged=charged)
                 if final:
                     self._settle([mini_batch])
-                self._listeners.tell(AttemptFailed(place, mini_batch, outcome, final, charged))
+                failed = AttemptFailed(place, mini_batch, outcome, final, charged, again)
+                self._listeners.tell(failed)
             case KeepCommit(mini_batch):
                 self._settle([mini_batch])
             case HideGpus():

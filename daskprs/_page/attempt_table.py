@@ -29,6 +29,8 @@ MOST_SLOW = 10
 TAIL_BYTES = 1 << 20
 """Bytes in which the end of the last whole row lies: a driver that writes may have half of one."""
 IS_FINAL = rb'^\{"run": \d+, "final": true'
+IS_AGAIN = IS_FINAL + rb', "charged": true, "again": true'
+"""A row of an attempt that has one already, since its mini-batch was given up later."""
 READ = {
     "Mini-batch Id": pa.int64(),
     "Picked Count": pa.int32(),
@@ -111,6 +113,10 @@ class AttemptTable(NamedTuple):
             failed = ~piece.is_done
             causes.add(block.filter(pa.array(failed)), piece.is_final[failed])
             slowest = heapq.nlargest(MOST_SLOW, [*slowest, *_slow(block, piece, names)])
+            if (piece.is_final & failed).any():
+                again = pc.match_substring_regex(block.column("Mini-batch Detail"), IS_AGAIN)
+                told = ~again.to_numpy(zero_copy_only=False)
+                piece = Attempts(*(each[told] for each in piece))
             pieces.append(piece)
         columns = zip(*(pieces or [_nothing()]), strict=True)
         return cls(Attempts(*map(np.concatenate, columns)), list(names), causes, slowest)

@@ -79,7 +79,7 @@ class Causes:
                 cause.error = said.get("error") or status
                 cause.mini_batch, cause.log = index, said.get("log", "")
                 cause.where = f"mini-batch {index} ({said.get('label', '')})"
-            cause.attempts += 1
+            cause.attempts += not said.get("again", False)
             cause.nodes.add(node)
             cause.given_up += bool(final)
 

@@ -46,6 +46,7 @@ COLUMNS = (
     "Mini-batch Detail",
 )
 MESSAGE_CHARS = 2_000
+AGAIN = '""again"": true, '
 _string = json.encoder.encode_basestring_ascii
 _encode = json.JSONEncoder(default=str).encode
 
@@ -78,8 +79,9 @@ class AttemptLogs(LogWriter):
                     for one in zip(mini_batches, printed, usage, strict=True)
                 ]
                 self._write(place, outcomes, end, details)
-            case AttemptFailed(place, mini_batch, outcome, final, charged):
-                end = f"{_error(outcome.failure)},{self._detail(final=final, charged=charged)}"
+            case AttemptFailed(place, mini_batch, outcome, final, charged, again):
+                how = self._detail(final=final, charged=charged, again=again)
+                end = f"{_error(outcome.failure)},{how}"
                 more = outcome.printed, outcome.usage, outcome.failure
                 detail = self._label_and_error(place, mini_batch, *more)
                 self._write(place, ColumnBatch([outcome]), end, [detail])
@@ -121,11 +123,12 @@ class AttemptLogs(LogWriter):
             log = self._logs[place] = self._files.file(path)
         return log
 
-    def _detail(self, *, final: bool, charged: bool) -> str:
+    def _detail(self, *, final: bool, charged: bool, again: bool = False) -> str:
         """Return the beginning of the last cell, which is the same for many rows."""
         return (
             f'"{{""run"": {self._run}, ""final"": {"true" if final else "false"}, '
             f'""charged"": {"true" if charged else "false"}, '
+            f"{AGAIN if again else ''}"
         )
 
     def _label_and_error(

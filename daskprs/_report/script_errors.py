@@ -72,7 +72,7 @@ class ScriptErrors:
     def tell(self, event: Event) -> None:
         """Record a failure."""
         match event:
-            case AttemptFailed():
+            case AttemptFailed(again=False):
                 if event.outcome.failure is not None:
                     self._attempt_failed(event, event.outcome.failure)
             case ProgressReported():

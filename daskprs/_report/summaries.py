@@ -100,7 +100,7 @@ class Summaries(LogWriter):
                     items=sum(outcomes.column("total")),
                     items_succeeded=sum(outcomes.column("succeeded")),
                 )
-            case AttemptFailed(place=place):
+            case AttemptFailed(place=place, again=False):
                 # The items of a failed attempt count when they are tried again.
                 self._process(place).add(ColumnBatch([event.outcome]), failed=1)
             case AgentChanged(place, AgentReady(elapsed_s=elapsed_s)):

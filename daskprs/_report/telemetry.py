@@ -93,8 +93,8 @@ class Telemetry:
                 for mini_batch, outcome in zip(mini_batches, outcomes, strict=True):
                     if not outcome.empty:
                         self._attempted(place, mini_batch, outcome, settles=True)
-            case AttemptFailed(place, mini_batch, outcome, final):
-                self._attempted(place, mini_batch, outcome, settles=final)
+            case AttemptFailed(place, mini_batch, outcome, final, again=again):
+                self._attempted(place, mini_batch, outcome, settles=final, again=again)
             case SlotsChanged(nodes, slots):
                 self._show(nodes=nodes, slots=slots)
             case ProgressReported(standing):
@@ -151,18 +151,25 @@ class Telemetry:
         self._span = None
 
     def _attempted(
-        self, place: Place, mini_batch: MiniBatch, outcome: Outcome, *, settles: bool
+        self,
+        place: Place,
+        mini_batch: MiniBatch,
+        outcome: Outcome,
+        *,
+        settles: bool,
+        again: bool = False,
     ) -> None:
         """Count an attempt, and send its span, which has the times of its agent."""
         status = {**self._of_job, "status": outcome.status.value}
-        self._attempts.add(1, status)
-        self._run_s.record(outcome.run_s, status)
+        if not again:
+            self._attempts.add(1, status)
+            self._run_s.record(outcome.run_s, status)
         if settles:
             ended = "failed" if outcome.failure is not None else "succeeded"
             self._settled.add(1, {**self._of_job, "status": ended})
             for name, count in (("succeeded", outcome.succeeded), ("failed", outcome.failed)):
                 self._items.add(count, {**self._of_job, "status": name, "unit": self._unit})
-        if not self._spans_left:
+        if again or not self._spans_left:
             return
         self._spans_left -= 1
         span = self._tracer.start_span(

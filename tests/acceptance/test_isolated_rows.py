@@ -14,6 +14,7 @@ import pytest
 
 import daskprs
 from daskprs._folders.job_folder import JobFolder
+from daskprs._job.report import report_of
 from daskprs._job.status import state_of
 from daskprs._job.verification import verify
 from tests.support.cases import mostly_long
@@ -749,6 +750,14 @@ def test_a_mini_batch_that_waited_in_vain_keeps_the_process_of_its_last_attempt(
     result = failed.value.result
     assert result is not None
     assert [result.stdout(number) for number in range(4)] == [f"row {n}\n" for n in range(4)]
+    count = 0
     for attempts in pd.read_parquet(tmp_path / "job" / "failed.parquet")["attempts"]:
         numbers = [one["attempt"] for one in attempts]
         assert numbers == [*range(1, len(numbers) + 1)]  # each once
+        count += len(numbers)
+    folder = JobFolder(tmp_path / "job")
+    assert pd.read_csv(folder.process_summary)["Attempts Failed"].sum() == count
+    assert folder.job_error.read_text().startswith(f"{count} × ValueError: no row is right\n")
+    contents = report_of(folder)
+    (cause,) = contents.causes
+    assert (contents.attempts_failed, cause.attempts, cause.given_up) == (count, count, 4)

@@ -19,7 +19,8 @@ NOT_READY = re.compile(r"(\S+) failed in import or init\(\) after ([\d.]+) s: ")
 EXITED = re.compile(r"(\S+) exits with returncode -?\d+")
 CHANGES = (STARTED, READY, NOT_READY, EXITED)
 STOPPED = "exits with returncode 0: stopped"
-"""The end of a process that was asked to end, and did so in order."""
+"""The end of a process that was asked to end, and did so in order; an error of its `shutdown` may
+follow."""
 
 
 @dataclass(slots=True)
@@ -76,5 +77,5 @@ def _change(life: Life, time_s: float, change: re.Match[str]) -> None:
         life.init_s, life.error = float(change[2]), change.string[change.end() :]
     elif change.re is EXITED:
         life.ended = time_s
-        if not change.string.endswith(STOPPED):
+        if STOPPED not in change.string:
             life.reason = change.string

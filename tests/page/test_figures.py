@@ -236,12 +236,15 @@ def test_a_process_that_begins_again_in_a_later_run_is_another_life(folder: JobF
         "2026-01-01 01:00:02.000|process000 exits with returncode -9: killed\n"
         "2026-01-01 01:00:03.000|process001 started, pid 9\n"
         "2026-01-01 01:00:04.000|process001 exits with returncode 0: stopped\n"
+        "2026-01-01 01:00:05.000|process002 started, pid 10\n"
+        "2026-01-01 01:00:06.000|process002 exits with returncode 0: stopped; ValueError: bad\n"
     )
-    first, second, third = lives_of(folder)
+    first, second, third, fourth = lives_of(folder)
     assert (first.ended, first.ready - first.begun) == (None, 2.5)  # type: ignore[operator]
     assert second.error == "KeyError: 'A'"
     assert second.reason == "process000 exits with returncode -9: killed"
     assert (third.name, third.reason) == ("0/process001", "")
+    assert fourth.reason == ""  # its shutdown() has failed
 
 
 def test_a_later_life_begins_with_its_own_calls(folder: JobFolder) -> None:

@@ -126,10 +126,13 @@ def _some(count: int, what: str) -> str:
 
 
 def _rate(per_s: float) -> str:
-    """Return mini-batches per second, or per minute where they take long."""
+    """Return mini-batches per second, or per minute or hour where they take long."""
     if per_s >= 10:  # noqa: PLR2004 - a digit more for few
         return f"{per_s:,.0f}/s"
-    return f"{per_s:.1f}/s" if per_s >= 1 else f"{60 * per_s:.1f}/min"
+    if per_s >= 1:
+        return f"{per_s:.1f}/s"
+    per_min = 60 * per_s
+    return f"{per_min:.1f}/min" if per_min >= 1 else f"{60 * per_min:.1f}/h"
 
 
 def _present(view: View) -> list[_Part]:

@@ -190,6 +190,7 @@ def test_speed_counts_only_what_this_run_has_done() -> None:
             ),
         ),
         (View(standing(4, **UNKNOWN), 1, per_s=2.5), "4 mini-batches, 1 s, 2.5/s"),
+        (View(standing(4, **UNKNOWN), 1, per_s=0.0005), "4 mini-batches, 1 s, 1.8/h"),
         (View(standing(10), 1, per_s=2.0, ended=True), "10/10 mini-batches, 1 s, 2.0/s"),
     ],
 )

@@ -30,7 +30,7 @@ from daskprs._page.chart import (
 from daskprs._page.figures import RecordedFigures
 from daskprs._page.process_rows import NAMES, shares_of
 from daskprs._page.working_time import BINS
-from daskprs._report.humanize import counted, duration
+from daskprs._report.humanize import counted, duration, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,11 +61,12 @@ def throughput(figures: RecordedFigures, unit: str) -> str:
     """Return what was done over time, what failed, and when processes and workers changed."""
     per_s, failed, retried = figures.per_s()
     top = round_top(float(per_s.max()))
-    parts = [row(f"{top:,g} {unit}s/s", _area(per_s, top, GREEN, HEIGHT_PX), _joints(figures))]
+    done = _area(per_s, top, GREEN, HEIGHT_PX)
+    parts = [row(f"{rounded(top)} {unit}s/s", done, _joints(figures))]
     for values, name, color in (failed, "failed", RED), (retried, "retried", ORANGE):
         if values.any():
             most = round_top(float(values.max()))
-            parts.append(row(f"{most:,.3g} {name}/s", _area(values, most, color, LOW_PX)))
+            parts.append(row(f"{rounded(most)} {name}/s", _area(values, most, color, LOW_PX)))
     deaths = [at for each in figures.rows for at in each.deaths]
     renewed = figures.work.at(np.array(figures.record.renewed)).tolist()
     parts += [
@@ -77,7 +78,7 @@ def throughput(figures: RecordedFigures, unit: str) -> str:
     mean = float(per_s.mean())
     return figure(
         "Throughput",
-        f"{mean:,.3g} {unit}s per second in the mean, {per_s.max():,.3g} at most.",
+        f"{rounded(mean)} {unit}s per second in the mean, {rounded(per_s.max())} at most.",
         parts,
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from daskprs._report.humanize import counted, duration
+from daskprs._report.humanize import counted, duration, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ def figures_of(contents: Contents) -> Iterator[tuple[str, str]]:
         yield f"fewer {standing.unit}s returned", f"{standing.not_returned:,}"
     yield "time", duration(contents.elapsed_s)
     rate = standing.items.succeeded / contents.elapsed_s
-    yield f"{standing.unit}s per second", f"{rate:,.3g}" if rate < 1_000 else f"{rate:,.0f}"  # noqa: PLR2004
+    yield f"{standing.unit}s per second", rounded(rate)
     yield "processes", f"{len(contents.figures.lives):,}"
     if contents.deaths:
         yield "of them died", f"{contents.deaths:,}"
@@ -67,7 +67,7 @@ def shown(value: Value) -> str:
         return value
     if value is None or math.isnan(value):
         return ""
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.3g}"
+    return f"{value:,}" if isinstance(value, int) else rounded(value)
 
 
 def causes(contents: Contents) -> Table:

@@ -8,6 +8,7 @@ import numpy as np
 
 from daskprs._page.process_rows import shares_of
 from daskprs._page.tables import causes, cut, figures_of, nodes, short, shown, slowest
+from daskprs._report.humanize import rounded
 from daskprs._system.standard_streams import without_escapes
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def _lines(contents: Contents) -> Iterator[str]:
         yield f"Time of the processes: {', '.join(each)}"
     run_s = contents.run_seconds()
     if len(run_s):
-        half, most, longest = np.quantile(run_s, [0.5, 0.95, 1.0])
-        yield f"Seconds in run(): median {half:.3g}, 95 % within {most:.3g}, at most {longest:.3g}"
+        half, most, longest = map(rounded, np.quantile(run_s, [0.5, 0.95, 1.0]))
+        yield f"Seconds in run(): median {half}, 95 % within {most}, at most {longest}"
     yield from _table(nodes(contents), MOST_SLOW)
     yield from _table(slowest(contents), MOST_SLOW)
     yield from _messages(contents)

@@ -28,6 +28,11 @@ def _plural(noun: str) -> str:
     return f"{noun}es" if noun.endswith(("ch", "s", "x")) else f"{noun}s"
 
 
+def rounded(value: float) -> str:
+    """Return a number with three digits, or all before the point: ``0.0123``, ``12,346``."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - it has three
+
+
 def duration(seconds: float) -> str:
     """Return a duration in its two largest units: ``41 s``, ``3 min 5 s``, ``2 h 10 min``."""
     whole = round(seconds)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from daskprs._core.events import ProgressReported, SlotsChanged
 from daskprs._core.outcomes import Failure
-from daskprs._report.humanize import counted, duration, rough_range
+from daskprs._report.humanize import counted, duration, rough_range, rounded
 from daskprs._report.job_view import JobWatch, RateMeter, View
 from daskprs._report.progress_text import (
     at_work_text,
@@ -294,6 +294,12 @@ def test_another_process_sees_the_same(done: int, quiet_s: float) -> None:
 def test_a_duration_has_two_units(seconds: float, text: str) -> None:
     """The largest, without zeros before them."""
     assert duration(seconds) == text
+
+
+def test_a_number_has_three_digits_and_no_exponent_where_it_is_large() -> None:
+    """All before the point are shown: a report has seconds and rows per second."""
+    shown = [rounded(value) for value in (0.012345, 1.0, 12.345, 99.97, 123.4, 12_345.6, 2e6)]
+    assert shown == ["0.0123", "1", "12.3", "100", "123", "12,346", "2,000,000"]
 
 
 def test_a_count_has_its_noun() -> None:

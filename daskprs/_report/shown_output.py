@@ -14,7 +14,7 @@ from daskprs._core.events import (
     ProgressReported,
 )
 from daskprs._core.lease import AgentExited, AgentReady
-from daskprs._core.outcomes import PRINTED_SOMEWHERE
+from daskprs._core.outcomes import PRINTED_SOMEWHERE, UNKNOWN
 from daskprs._report.evidence import NO_PROCESS
 from daskprs._system.log_cap import read_part
 from daskprs._system.standard_streams import without_escapes
@@ -56,6 +56,8 @@ class _LogTail:
         self.path = path
         self.running: tuple[int, int] | None = None
         """The mini-batch that runs now, and where its output begins."""
+        self.is_unknown = False
+        """Whether its process tells no parts: it runs several at a time, which mark their lines."""
         self._at = 0
         self._size = 0
         """The size of the log at the last look: its process has told since then what it runs."""
@@ -90,7 +92,7 @@ class _LogTail:
             yield from self._whole_lines(self.running[0], known, is_last=is_last)
             return
         self._waited += 1
-        if is_last or self._waited > PATIENCE_LOOKS:
+        if is_last or self.is_unknown or self._waited > PATIENCE_LOOKS:
             yield from self._whole_lines(None, known, is_last=is_last)
 
     def _until(self, index: int | None, beyond: int) -> _Piece:
@@ -193,7 +195,9 @@ class ShownOutput:
                 tail.running = None
         for slot in self._slots:
             for tail, first in zip(self._tails_of(slot.place), slot.printed, strict=True):
-                tail.running = None if slot.index is None else (slot.index, max(0, first))
+                tail.is_unknown = first == UNKNOWN
+                if slot.index is not None and not tail.is_unknown:
+                    tail.running = slot.index, first
         lines: list[str] = []
         self._first += 1
         logs = deque(self._tails.items())

@@ -9,7 +9,7 @@ import pytest
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.events import AgentChanged, MiniBatchesDone
 from daskprs._core.lease import AgentStarted
-from daskprs._core.outcomes import Printed
+from daskprs._core.outcomes import UNKNOWN, Printed
 from daskprs._report.shown_output import FIRST_LINES, LINES_A_LOOK, LINES_IN_ALL, ShownOutput
 from tests.support.job_events import HERE, attempt, slot, stood
 
@@ -98,6 +98,19 @@ def test_output_of_import_and_init_has_its_process(process: Screened) -> None:
         "[process000] model loaded",
         "[process000] between",
         "[mini-batch 1] last line",
+    ]
+
+
+def test_lines_of_a_process_with_several_at_a_time_have_their_own_marks(process: Screened) -> None:
+    """Its slot tells of the mini-batch that has run longest, and of no part of the log."""
+    process.print("model loaded\n[3] three\n[4] four\n")
+    process.run(3)
+    process._begun = UNKNOWN
+    process.look()
+    assert process.look() == [
+        "[process000] model loaded",
+        "[process000] [3] three",
+        "[process000] [4] four",
     ]
 
 

@@ -173,10 +173,12 @@ def _evidence(folder: JobFolder, cause: Cause) -> str:
         return ""
     if folder.tracebacks_of_all not in log.parents:
         return _tail(log)
-    for entry in TracebackLog(log, "", "error").new(is_last=True):
-        if cause.mini_batch in (None, entry.mini_batch):
-            return condensed(entry.text.partition("\n")[2])[-TRACEBACK_CHARS:]
-    return ""
+    error = cause.error.partition("\n")[0][:COMPARED_CHARS]
+    entries = TracebackLog(log, "", "error").new(is_last=True)
+    found = [one.text for one in entries if cause.mini_batch in (None, one.mini_batch)]
+    # An attempt before, in the same process, may have had another error.
+    text = next((one for one in found if error in one), found[0] if found else "")
+    return condensed(text.partition("\n")[2])[-TRACEBACK_CHARS:]
 
 
 def _tail(log: Path) -> str:

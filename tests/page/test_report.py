@@ -132,6 +132,19 @@ def test_a_failed_job_says_why_and_how_to_run_it_again(work: Path) -> None:
     assert f"To run it again: daskprs replay {work}/job --mini-batch 2" in text
 
 
+def test_the_traceback_is_that_of_the_error_that_counts(work: Path) -> None:
+    """The attempt before had another one, in the same process."""
+    (work / "score.py").write_text(
+        "tried = []\n\ndef run(rows):\n    if rows['a'].iloc[0] == 0:\n        tried.append(0)\n"
+        "        raise [ValueError('the first'), KeyError('the last')][len(tried) - 1]\n"
+        "    return rows\n"
+    )
+    failed_job(retry_delay=0.1)  # others succeed meanwhile, so that the process is kept
+    text = text_of(report_of(job()))
+    assert "First cause: KeyError: 'the last'\n" in text
+    assert "  KeyError: 'the last'\nTo run it again" in text
+
+
 def test_the_page_shows_the_same_and_loads_nothing() -> None:
     """What a script has said is text in it, and no element."""
     failed_job()

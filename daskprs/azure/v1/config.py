@@ -13,11 +13,12 @@ from daskprs._inputs.source.sizes import size_in_one_form
 from daskprs._options.rules import check_number
 from daskprs._options.run_options import TABLE
 from daskprs._suggest import nearest_of
+from daskprs.azure._pipelines.forms import Variables
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure._yaml_files.form import F, Form, filled, without_effect, works
 from daskprs.azure._yaml_files.mistakes import whole
 from daskprs.azure.v1.absent import Known
-from daskprs.azure.v1.environment import Environment, name_of_compute
+from daskprs.azure.v1.environment import Environment, name_of_compute, variables_of
 from daskprs.azure.v1.parameter import PipelineParameter, settled
 from daskprs.errors import OptionError
 
@@ -83,7 +84,7 @@ class ConfigForm(Form):
     allowed_failed_count: int | None = works(None)
     allowed_failed_percent: int | float | None = works(None)
     partition_keys: list[str] | None = works(None)
-    environment_variables: dict[str, str] | None = works(None)
+    environment_variables: Variables | None = works(None)
 
     @field_validator("source_directory", "entry_script", mode="before")
     @classmethod
@@ -127,7 +128,7 @@ class ConfigForm(Form):
 
     def all_variables(self) -> dict[str, str] | None:
         """Return the agents' variables: those of the environment, overridden by the config's."""
-        below = getattr(self.environment, "environment_variables", {})
+        below = variables_of(self.environment)
         return {**below, **(self.environment_variables or {})} or None
 
     @model_validator(mode="after")
@@ -159,7 +160,7 @@ class EnvironmentForm(Form):
 
     name: str = works()
     version: str | None = works(None)
-    environment_variables: dict[str, str] = works(
+    environment_variables: Variables = works(
         {}, validation_alias=AliasChoices("environment_variables", "environmentVariables")
     )
 

@@ -317,6 +317,12 @@ ComputeTarget = AmlCompute
 """The class by which notebooks create a cluster; the original returns an `AmlCompute`, too."""
 
 
+def variables_of(environment: Any) -> dict[str, str]:
+    """Return the variables of an environment; notebooks also set numbers and booleans."""
+    given = getattr(environment, "environment_variables", {}).items()
+    return {name: str(one) if isinstance(one, int | float) else one for name, one in given}
+
+
 def name_of_compute(compute: Any) -> str:
     """Return the name of a compute target, given as an object or a name."""
     return compute if isinstance(compute, str) else str(getattr(compute, "name", compute))

@@ -19,7 +19,7 @@ from daskprs.azure._registry import copy
 from daskprs.azure._run_place import RunPlace
 from daskprs.azure._step_logs import DRIVER_LOG
 from daskprs.azure.v1.dataset import DatasetConsumptionConfig
-from daskprs.azure.v1.environment import way_to_python
+from daskprs.azure.v1.environment import variables_of, way_to_python
 from daskprs.azure.v1.inputs import (
     INPUTS,
     name_of,
@@ -158,7 +158,7 @@ class PythonScriptStep(PipelineStep):
         if not script.is_file():
             msg = f"script_name: the file {str(script)!r} does not exist.{nearest(script, '.py')}"
             raise OptionError(msg)
-        given = getattr(self._environment, "environment_variables", {})
+        given = variables_of(self._environment)
         more = filter(None, given.get("PYTHONPATH", "").split(os.pathsep))
         refuse_missing_modules(
             script,
@@ -198,7 +198,7 @@ class PythonScriptStep(PipelineStep):
         self, words: list[str], source: Path, place: RunPlace, python: str | None
     ) -> None:
         """Run Python with these words, and raise the end of its log when it fails."""
-        given = getattr(self._environment, "environment_variables", {})
+        given = variables_of(self._environment)
         variables = {**place.variables(), **given}
         log = place.folder / DRIVER_LOG
         log.parent.mkdir(parents=True, exist_ok=True)

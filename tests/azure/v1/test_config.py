@@ -120,6 +120,14 @@ def test_variables_of_the_environment_are_set_as_far_as_the_config_sets_no_other
     assert one.options()["environment_variables"] == {"A": "1", "B": "2"}
 
 
+def test_variables_may_be_numbers_and_booleans() -> None:
+    """Notebooks set them so."""
+    environment = Environment("e", environment_variables={"A": True, "B": 1})  # type: ignore[dict-item]
+    environment.environment_variables["C"] = 0.5  # type: ignore[assignment]
+    one = config(environment=environment, environment_variables={"B": False})
+    assert one.options()["environment_variables"] == {"A": "True", "B": "False", "C": "0.5"}
+
+
 def test_a_file_keeps_every_parameter(tmp_path: Path) -> None:
     """Those of the environment that mean something here, too."""
     one = config(

@@ -468,7 +468,7 @@ def test_a_relative_python_path_of_a_script_starts_from_its_working_directory() 
     Path("code/lib/beside.py").write_text("")
     Path("code/uses.py").write_text("import beside\n")
     runconfig = RunConfiguration()
-    runconfig.environment.environment_variables["PYTHONPATH"] = "lib"
+    runconfig.environment.environment_variables.update(PYTHONPATH="lib", NUMBER=1)
     ws = Workspace(root="store")
     run = Experiment(ws, "e").submit(ScriptRunConfig("code", "uses.py", run_config=runconfig))
     assert run.get_status() == "Finished"

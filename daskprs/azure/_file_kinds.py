@@ -173,7 +173,10 @@ KINDS = (
     FileKind(
         "online endpoint",
         "managedonlineendpoint kubernetesonlineendpoint onlineendpoint",
-        _has("traffic", "mirror_traffic", auth_modes="key aml_token"),
+        lambda content: (
+            content.get("type") != "batch"  # which the oldest files of batch endpoints have
+            and _has("traffic", "mirror_traffic", auth_modes="key aml_token")(content)
+        ),
         f"this is an online endpoint: {ONLINE}",
         Use.REFUSED,
     ),

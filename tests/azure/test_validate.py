@@ -364,6 +364,7 @@ SCHEMA = "$schema: https://azuremlschemas.azureedge.net/latest/{}.schema.json\n"
         ("inputs: {}\noutputs: {}\nnodes: []\n", "prompt flow", 1),
         (SCHEMA.format("Run") + "flow: .\ndata: d.jsonl\n", "run of a prompt flow", 1),
         (SCHEMA.format("batchEndpoint") + "name: a\ndescription: b\n", "batch endpoint", 0),
+        ("name: a\ntype: batch\nauth_mode: aad_token\ntraffic: {b: 1}\n", "batch endpoint", 0),
         (SCHEMA.format("data") + "name: a\ntype: mltable\npath: ./t\n", "data asset", 0),
         ("name: a\ntype: uri_folder\npath: ./t\n", "data asset", 0),
         ("name: a\ntype: mlflow_model\npath: ./t\n", "model asset", 0),

@@ -157,16 +157,24 @@ class Model(Known):
         return [*{one.name: one for one in found}.values()] if latest else found
 
     @staticmethod
-    def get_model_path(model_name: str, version: int | None = None, **_: Any) -> str:
+    def get_model_path(
+        model_name: str, version: int | None = None, _workspace: Workspace | None = None, **_: Any
+    ) -> str:
         """Return the path of a model, in a script that is part of a job or of a step.
+
+        Elsewhere, `_workspace` has the model.
 
         Raises
         ------
         FileNotFoundError
             When no model has that name, or its workspace does not have that version.
+        UsageError
+            When `_workspace` does not have the model.
 
         """
         path = model_path(model_name, version)
+        if path is None and _workspace is not None:
+            path = str(Model(_workspace, model_name, version=version).path)
         if path is not None:
             return path
         place = RunPlace.current() or RunPlace(Path())

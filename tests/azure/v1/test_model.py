@@ -74,6 +74,16 @@ def test_scripts_find_and_register_models_in_the_workspace_of_their_step(
         Model.register(ws, "model.txt", "m", version=7)
 
 
+def test_a_notebook_names_the_workspace_whose_model_it_wants() -> None:
+    """It belongs to no job, so no step has a workspace for it."""
+    ws = Workspace(root="store")
+    two = [Model.register(ws, "model.txt", "m") for _ in range(2)]
+    assert Model.get_model_path("m", _workspace=ws) == str(two[1].path)
+    assert Model.get_model_path("m", 1, ws) == str(two[0].path)
+    with pytest.raises(UsageError, match=r"no model 'n' .*Model\.register"):
+        Model.get_model_path("n", _workspace=ws)
+
+
 def test_a_script_finds_an_asset_by_its_bare_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last version, where assets have versions; here and under another interpreter."""
     assets = {"m:2": "two", "m:10": "ten", "n:1": "one", "n@latest": "last", "n": "bare"}

@@ -85,6 +85,10 @@ def test_other_attributes_say_what_there_is() -> None:
         (Dataset.Tabular, "from_sql_query", "from_sql_query .*register_pandas_dataframe"),
         (Environment("e"), "build", r"Environment\.build .* scripts use the Python"),
         (Experiment(ws, "e"), "archive", "remove the folders"),
+        (ws, "get_details", r"a workspace is a folder: ws\.root"),
+        (ws, "write_config", r'config\.json yourself: {"root": "FOLDER"}'),
+        (AmlCompute(ws, "cpu"), "vm_size", "node_count is a number"),
+        (Dataset.File.from_files("model.txt"), "mount", "download"),
     ]
     for one, attribute, told in known:
         assert not hasattr(one, attribute)

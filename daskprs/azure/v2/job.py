@@ -17,6 +17,7 @@ from daskprs._suggest import nearest_of
 from daskprs._system.file_lock import claimed, holder_of
 from daskprs.azure._pipelines.run.result import COMPLETED, FAILED
 from daskprs.azure._registry import ResourceExistsError, ResourceNotFoundError, copy, write_text
+from daskprs.azure.v2.operations import KnownInV2
 from daskprs.errors import JobFolderError, JournalError, UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ SCORING = "batchscoring"
 
 
 @dataclass(repr=False)
-class Job:
+class Job(KnownInV2):
     """A run, or a step of it.
 
     Attributes

@@ -109,6 +109,8 @@ def test_a_job_runs_to_its_end_and_is_found_again(
     other = MLClient.from_config()
     assert [one.name for one in other.jobs.list()] == [job.name]
     assert other.jobs.get(job.name) == job
+    with pytest.raises(AttributeError, match=r"Job\.statos of Azure's .*'status'"):
+        _ = job.statos  # type: ignore[attr-defined]
     steps = {
         one.properties["azureml.moduleName"]: one.status
         for one in other.jobs.list(parent_job_name=job.name)

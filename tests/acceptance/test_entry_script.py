@@ -426,6 +426,18 @@ def test_a_script_that_cannot_run_is_refused_before_anything_starts(
     assert not (tmp_path / "job").exists()
 
 
+def test_a_script_in_another_language_is_told_from_python_with_a_mistake(tmp_path: Path) -> None:
+    """It says who starts a program of that language."""
+    told = {}
+    for name in ("score.R", "score.py"):
+        (tmp_path / name).write_text("run <- function(files) { files }\n")
+        with pytest.raises(UsageError, match="cannot be compiled") as caught:
+            daskprs.parallel_run(FRAME, tmp_path / name)
+        told[name] = str(caught.value)
+    assert "run() may start other programs: Rscript.\n" in told["score.R"]
+    assert "Rscript" not in told["score.py"]
+
+
 @pytest.mark.parametrize(("name", "text"), [("pandas.py", ""), ("queue.py", "import queue\n")])
 def test_a_script_with_the_name_of_a_package_is_refused(
     tmp_path: Path, name: str, text: str

@@ -20,6 +20,7 @@ ANY_NAME = "*"
 """Among the names of a script: it may have others, from a module that it imports whole."""
 THREAD_SAFE = "thread_safe"
 """The name by which a script says that several threads may call its `run` at the same time."""
+OF_ANOTHER_LANGUAGE = " It has to be a Python file, whose run() may start other programs: Rscript."
 _PARSING = threading.Lock()
 """Python 3.11 counts the depth of the trees of all threads together, and raises a `SystemError`."""
 
@@ -38,7 +39,8 @@ def check_source(path: Path, *, elsewhere: bool, by_path: bool = False) -> dict[
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if not (elsewhere and isinstance(error, SyntaxError)):
             shown = "".join(traceback.format_exception_only(error)).rstrip()
-            msg = f"the entry script cannot be compiled.\n{shown}"
+            other = "" if path.suffix == ".py" else OF_ANOTHER_LANGUAGE
+            msg = f"the entry script cannot be compiled.{other}\n{shown}"
             raise ScriptError(msg) from None
     except OSError as error:
         msg = f"the entry script cannot be read: {error}."

@@ -107,7 +107,7 @@ class _Known(type):
     if not TYPE_CHECKING:  # type checkers see the attributes that there are
 
         def __getattr__(cls, attribute: str) -> Any:
-            raise _unknown(cls, attribute, [])
+            raise unknown(cls, attribute, _attributes(cls))
 
 
 class Known(metaclass=_Known):
@@ -120,11 +120,17 @@ class Known(metaclass=_Known):
         def __getattr__(self, attribute: str) -> Any:
             if inspect.getattr_static(type(self), attribute, None) is not None:
                 return object.__getattribute__(self, attribute)  # the error of a property again
-            raise _unknown(type(self), attribute, vars(self))
+            raise unknown(type(self), attribute, _attributes(type(self), vars(self)))
 
 
-def _unknown(cls: type, attribute: str, more: Iterable[str]) -> AttributeError:
-    """Return the error for an attribute that is not built."""
+def _attributes(cls: type, more: Iterable[str] = ()) -> list[str]:
+    """Return the names of all attributes of a class, and others, that a message may suggest."""
+    hidden = INTERNAL if getattr(cls, "__sdk__", "v1") == "v1" else set()
+    return sorted(one for one in {*dir(cls), *more} - hidden if not one.startswith("_"))
+
+
+def unknown(cls: type, attribute: str, known: list[str]) -> AttributeError:
+    """Return the error for an attribute that is not built, beside those that are known."""
     if attribute.startswith("_"):  # what Python and notebooks themselves ask
         return AttributeError(f"{cls.__name__} has no attribute {attribute!r}")
     sdk = getattr(cls, "__sdk__", "v1")
@@ -133,6 +139,4 @@ def _unknown(cls: type, attribute: str, more: Iterable[str]) -> AttributeError:
     listed = next(
         (steps[f"{one}.{attribute}"] for one in owners if f"{one}.{attribute}" in steps), ""
     )
-    hidden = INTERNAL if sdk == "v1" else set()
-    known = sorted(one for one in {*dir(cls), *more} - hidden if not one.startswith("_"))
     return _refusal(f"{cls.__name__}.{attribute}", listed or nearest_of(attribute, known), sdk)

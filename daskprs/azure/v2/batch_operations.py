@@ -116,6 +116,8 @@ class BatchEndpointOperations(Operations):
         input: Input | None = None,  # noqa: A002 - the original's signature
         inputs: Mapping[str, Any] | None = None,
         outputs: Mapping[str, Output] | None = None,
+        output_path: Mapping[str, Any] | None = None,
+        output_file_name: str | None = None,
         params_override: Iterable[Mapping[str, Any]] = (),
         experiment_name: str | None = None,
         client: Client | str | None = None,
@@ -133,6 +135,10 @@ class BatchEndpointOperations(Operations):
             The data to score; of a pipeline, an `Input` or a value for each of its inputs.
         outputs
             By name: an `Output` with the path. A deployment of a model has one, with any name.
+        output_path
+            An older name of `outputs`.
+        output_file_name
+            As in `params_override`.
         params_override
             Other values of keys: ``[{"mini_batch_size": 20}]``.
         experiment_name
@@ -161,8 +167,12 @@ class BatchEndpointOperations(Operations):
         labels = {"endpoint": endpoint_name, "deployment": name}
         job = Job(folder.name, folder, name, experiment_name, properties=labels)
         changes = {key: value for one in params_override for key, value in one.items()}
+        if output_file_name is not None:
+            changes["output_file_name"] = output_file_name
         cluster = client or self._client.client
-        call = EndpointCall(file, job, given, outputs or {}, changes, cluster, overwrite)
+        call = EndpointCall(
+            file, job, given, outputs or output_path or {}, changes, cluster, overwrite
+        )
         is_pipeline = is_of_pipeline(Document.read(file).content)
         return self._run_pipeline(call) if is_pipeline else self._score(call)
 

@@ -19,6 +19,7 @@ from daskprs.azure._assets import bare_name
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure._yaml_files.form import NO_KEY, keys_of
 from daskprs.azure._yaml_files.mistakes import refuse
+from daskprs.azure.v1.absent import unknown
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class Entity(Written):
     the file that it was loaded from.
     """
 
+    __sdk__ = "v2"
     PLACES: ClassVar[frozenset[str]] = frozenset()
     """The keys whose values are paths."""
     PARTS: ClassVar[Mapping[str, type[Entity]]] = {}
@@ -112,7 +114,10 @@ class Entity(Written):
     if TYPE_CHECKING:  # the keys of forms are not known there
 
         def __init__(self, *args: Any, **keys: Any) -> None: ...
-        def __getattr__(self, name: str) -> Any: ...
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse an attribute that is not there."""
+        raise unknown(type(self), name, self.keys())
 
     def __init_subclass__(cls, form: type[Form] | None = None, *, kw_only: bool = True) -> None:
         """Make a dataclass of a subclass, with the keys of its form."""

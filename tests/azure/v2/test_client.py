@@ -515,6 +515,32 @@ def test_an_endpoint_scores_files_by_its_default_deployment(
     assert client.jobs.get(job.name).status == "Completed"
 
 
+def test_an_endpoint_is_invoked_by_older_names_of_its_output(client: MLClient) -> None:
+    """It has no URI, which the message says, and suggests attributes that it has."""
+    client.begin_create_or_update(BatchEndpoint(name="scoring"))
+    deployment = ModelBatchDeployment(
+        name="first",
+        endpoint_name="scoring",
+        model=Model(path="model"),
+        code_configuration=CodeConfiguration(code="src", scoring_script="square.py"),
+    )
+    client.begin_create_or_update(deployment)
+    job = client.batch_endpoints.invoke(
+        "scoring",
+        deployment_name="first",
+        input=Input(path="data"),
+        output_path={"score": Input(path="azureml://datastores/workspaceblobstore/paths/old")},
+        output_file_name="old.csv",
+    )
+    assert [*job.outputs["score"].iterdir()] == [client.workspace.root / "old/old.csv"]
+    endpoint = client.batch_endpoints.get("scoring")
+    assert not hasattr(endpoint, "provisioning_state")
+    with pytest.raises(UsageError, match=r"^BatchEndpoint\.scoring_uri of .*daskprs serve"):
+        _ = endpoint.scoring_uri
+    with pytest.raises(UsageError, match=r"did you mean 'tags'\?$"):
+        _ = endpoint.tag
+
+
 def test_the_output_of_a_deployment_may_be_a_file_or_a_folder(client: MLClient) -> None:
     """Of a file, the folder and the name are two options of the job."""
     changes: dict[str, Any] = {}

@@ -222,3 +222,23 @@ while nursery._strangers():
 def test_a_zygote_does_not_wait_for_a_process_that_cannot_be_killed() -> None:
     """What waits for a dead disk stays, and the zygote obeys its orders."""
     subprocess.run([sys.executable, "-c", UNKILLABLE], check=True, timeout=60)
+
+
+HUNG_UP = """
+import os, socket, time
+from daskprs._agent.supervision.zygote_main import Nursery
+from daskprs._system.linux import children
+if not os.fork():
+    time.sleep(600)
+    os._exit(0)
+ours, parents = socket.socketpair(type=socket.SOCK_SEQPACKET)
+nursery = Nursery(ours, "", {"a package": "what its parent does not read"})
+parents.close()
+assert nursery.serve() is None
+assert not children(os.getpid())
+"""
+
+
+def test_a_zygote_whose_parent_was_killed_before_it_read_a_message_takes_its_agents() -> None:
+    """The kernel calls this an error of the connection."""
+    subprocess.run([sys.executable, "-c", HUNG_UP], check=True, timeout=60)

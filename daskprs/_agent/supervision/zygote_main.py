@@ -122,7 +122,10 @@ class Nursery:
             if self._wake.fileno() in ready:
                 self._reap()
             if self._control.fileno() in ready:
-                packet, fds, _, _ = socket.recv_fds(self._control, PACKET_BYTES, MASKED)
+                try:
+                    packet, fds, _, _ = socket.recv_fds(self._control, PACKET_BYTES, MASKED)
+                except ConnectionResetError:  # the parent was killed, and had messages to read yet
+                    break
                 if not packet:
                     break
                 inherited = self._obey(pickle.loads(packet), fds)

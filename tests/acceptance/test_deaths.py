@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -192,5 +193,6 @@ def test_no_grandchild_is_left(tmp_path: Path) -> None:
         if (process.info["environ"] or {}).get(MARK) == str(tmp_path)
     ]
     assert left == []
-    segments = [file.read_bytes() for file in SHARED_MEMORY.glob("psm_*")]
-    assert not [one for one in segments if one.startswith(deeds.SHARED)]
+    for file in SHARED_MEMORY.glob("psm_*"):
+        with suppress(FileNotFoundError):  # of another test, which is over by now
+            assert not file.read_bytes().startswith(deeds.SHARED)

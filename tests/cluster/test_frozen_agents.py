@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 LEAST = 10
 """Answers at least: a worker sends a heartbeat meanwhile, however quick the rest is."""
-ANSWER_S = 2.0
-"""Seconds in which a worker answers: one, and one more where the tests share their processors."""
+ANSWER_S = 4.0
+"""Seconds in which a worker answers: who waits for a stopped process waits five at least."""
 ENDS_S = 30.0
 """Seconds in which a stopped agent and its zygote are ended."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -32,6 +31,7 @@ SIGNED = {
 }
 """What the server wants to see; it does not look closely."""
 START_S = 60.0
+RUNS_ON = re.compile(r"Running on (http://127\.0\.0\.1:\d+)\n")
 SENDS = """
 import sys
 from pathlib import Path
@@ -103,25 +103,24 @@ class ObjectStore:
 
 
 def server_command(host: str, port: int) -> list[str]:
-    """Return the command that starts a store."""
+    """Return the command that starts a store; with the port 0, its log has the one it takes."""
     return [sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)]
 
 
 @contextmanager
 def object_store(log: Path) -> Iterator[ObjectStore]:
     """Yield a store of one's own."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     with log.open("wb") as out:
         process = subprocess.Popen(
-            server_command("127.0.0.1", port),
+            server_command("127.0.0.1", 0),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
             env={**os.environ, **KEYS},
         )
         try:
-            store = ObjectStore(f"http://127.0.0.1:{port}")
+            assert poll_for(lambda: RUNS_ON.search(log.read_text()), START_S), log.read_text()
+            store = ObjectStore(RUNS_ON.findall(log.read_text())[0])
             assert poll_for(store.is_up, START_S), log.read_text()
             yield store
         finally:

@@ -57,7 +57,7 @@ def test_the_leases_of_a_job_are_in_its_span_with_rows_and_seconds(tmp_path: Pat
             ("execute", "daskprs", "run", "seconds"),
         )
         # Workers pass figures on with their heartbeats to the scheduler.
-        assert poll_for(lambda: of_job.cumulative_worker_metrics.get(rows) == ROWS, 10)
+        assert poll_for(lambda: of_job.cumulative_worker_metrics.get(rows) == ROWS)
         assert of_job.cumulative_worker_metrics[seconds] >= ROWS * RUN_S
 
 

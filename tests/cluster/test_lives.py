@@ -118,7 +118,7 @@ def test_a_result_that_is_fetched_as_the_job_ends_does_not_hold_it_up(
     try:
         assert nodes.ready({"a": a_worker("a")})
         nodes.deliver("a", 7, inbox.append, SimpleNamespace(status="finished"))
-        assert begun.wait(10)
+        assert begun.wait(60)
     finally:
         nodes.close()
     assert [lease_id for lease_id, _ in inbox] == [7]

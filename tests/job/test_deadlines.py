@@ -121,7 +121,7 @@ def test_sigterm_lets_agents_finish_what_fits(
         return rows
 
     def strike() -> None:
-        assert poll_for((tmp_path / "seen3").exists, 60)
+        assert poll_for((tmp_path / "seen3").exists, 150)  # it waits for the cluster, too
         os.kill(os.getpid(), signal.SIGTERM)
         assert poll_for(lambda: heard)  # two signals at the same time would be one
         os.kill(os.getpid(), signal.SIGTERM)

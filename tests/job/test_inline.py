@@ -471,7 +471,7 @@ def test_a_start_without_descriptors_puts_everything_back(
 
 
 def test_a_delayed_retry_really_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other mini-batches come first; then the thread sleeps until the retry is due, not longer."""
+    """Another mini-batch comes first; then the thread sleeps until the retry is due, not longer."""
     monkeypatch.setattr(dispatch, "TICK_S", 30.0)
     log = tmp_path / "log"
 
@@ -479,18 +479,19 @@ def test_a_delayed_retry_really_waits(tmp_path: Path, monkeypatch: pytest.Monkey
         first = rows["n"].iloc[0]
         with log.open("a") as file:
             file.write(f"{first} {time.monotonic()}\n")
-        if first == 0 and len(log.read_text().splitlines()) < 6:
+        if first == 0 and log.read_text().split()[::2].count("0") < 3:
             raise ConnectionError
         return rows
 
     result = _inline(ROWS[:3], run, job_dir=tmp_path / "job", retry_delay=0.3)
     assert list(result.to_pandas()["n"]) == [0, 1, 2]
     begun = [line.split() for line in log.read_text().splitlines()]
-    assert [n for n, _ in begun] == ["0", "1", "2", "0", "0", "0"]
+    assert [n for n, _ in begun][:2] == ["0", "1"]
+    assert sorted(n for n, _ in begun) == ["0", "0", "0", "1", "2"]
     times = [float(at_s) for n, at_s in begun if n == "0"]
     waits = [after - before for before, after in pairwise(times)]
     assert min(waits) >= 0.3
-    assert min(waits) < dispatch.TICK_S, "the longest turn of the loop"
+    assert max(waits) < dispatch.TICK_S, "the longest turn of the loop"
 
 
 def test_a_job_whose_disk_fails_before_it_begins_says_so(

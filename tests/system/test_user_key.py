@@ -46,8 +46,9 @@ def test_the_key_is_kept_for_later_processes(
     assert user_key.user_key() == key
 
 
-def test_a_key_that_another_process_writes_is_awaited() -> None:
+def test_a_key_that_another_process_writes_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without hard links it is written in place, and is not taken for one that was cut off."""
+    monkeypatch.setattr(user_key, "WRITTEN_WITHIN_S", 60.0)
     key, file = bytes(range(user_key.KEY_BYTES)), user_key.user_key_file()
     file.parent.mkdir()
     with file.open("xb", buffering=0) as theirs:

@@ -23,7 +23,7 @@ GROUP = 10
 """Seeds that one test plays: test workers share them."""
 SEEDS_WITH_KEYS = (250, 268, 968)
 """Seeds that find faults in the exchange of rows."""
-SEEDS_WITH_STAGES = (509, 1304, 11113)
+SEEDS_WITH_STAGES = (509, 1304, 11113, 544546)
 """Seeds that find faults in stages that have processes of their own."""
 
 

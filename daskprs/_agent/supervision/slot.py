@@ -194,12 +194,15 @@ class Slot:
 
     def counted(self) -> tuple[tuple[str, Amounts], ...]:
         """Return what the script has counted in the processes of the slot; any thread may ask."""
+        # The end of one is told only when the next one is up, or not.
+        ended = [one for one in [*self._events] if isinstance(one, AgentExited)]
+        by_process = [(one.process, one.counted) for one in ended if one.counted]
         agent = self._agent
         if agent is not None:
             with suppress(ValueError):  # the agent has ended and its page is closed
                 if counted := agent.page.counted():
-                    return ((agent.spec.name, counted),)
-        return ()
+                    by_process.append((agent.spec.name, counted))
+        return tuple(by_process)
 
     @property
     def is_staffed(self) -> bool:

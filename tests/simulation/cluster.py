@@ -268,8 +268,11 @@ class Scheduler:
 
     def add_worker(self, worker: Worker) -> None:
         """Take a worker, unless it has died and another one has its address by now."""
-        if worker.process.is_dead and worker.address in self.workers:
+        before = self.workers.get(worker.address)
+        if worker.process.is_dead and before is not None:
             return
+        if before is not None:  # it had died before the scheduler knew it
+            self.remove_worker(before, expected=False)
         self.workers[worker.address] = worker
         for plugin in list(self.plugins.values()):
             plugin.add_worker(self, worker.address)

@@ -114,3 +114,9 @@ class MemorySizes:
 def is_of_memory(failure: Failure) -> bool:
     """Return whether an attempt ended for want of memory, of the machine or of a device."""
     return bool(_KINDS.search(failure.kind) or _WORDS.search(failure.message))
+
+
+def died_of_memory(outcome: Outcome) -> bool:
+    """Return whether a process was killed for want of memory."""
+    is_death = outcome.status is Status.PROCESS_DIED
+    return is_death and outcome.failure is not None and is_of_memory(outcome.failure)

@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs._core.actions import FailAttempt
-from daskprs._core.memory_sizes import is_of_memory
+from daskprs._core.memory_sizes import died_of_memory
 from daskprs._core.outcomes import Status
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Renewals:
             is_alone = outcome.failed_before is None or entry.runs_first
             return is_first and is_alone
         may_be_innocent = not (is_first or entry.runs_first or entry.is_searched)
-        if may_be_innocent and _died_of_memory(outcome):
+        if may_be_innocent and died_of_memory(outcome):
             return False  # what the script has kept of others may have filled the memory
         if is_sound:
             return True
@@ -263,9 +263,3 @@ class Renewals:
             f"mini-batch {index} failed in it{kind}, and then {next_ones}. Mini-batch {index} may "
             f"have broken the process. What failed after it {again}"
         )
-
-
-def _died_of_memory(outcome: Outcome) -> bool:
-    """Return whether a process was killed for want of memory."""
-    is_death = outcome.status is Status.PROCESS_DIED
-    return is_death and outcome.failure is not None and is_of_memory(outcome.failure)

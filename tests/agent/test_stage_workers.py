@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from concurrent.futures import Future
 from random import Random
 from types import SimpleNamespace
@@ -13,10 +14,15 @@ import pytest
 from daskprs._agent.supervision import far_stages, stage_worker
 from daskprs._agent.supervision.far_stages import HostedStages, Preprocessed
 from daskprs._agent.supervision.stage_run import StageRun
-from daskprs._agent.supervision.stage_worker import StageFile, StagesNotReady, StageTask
+from daskprs._agent.supervision.stage_worker import (
+    StageFile,
+    StagesNotReady,
+    StageTask,
+    StageWorker,
+)
 from daskprs._agent.supervision.stage_workers import StageWorkers
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import AgentExited, InitFailed, Lease, LeaseReturned
+from daskprs._core.lease import AgentExited, Death, InitFailed, Lease, LeaseReturned
 from daskprs._core.mini_batch import Assigned, MiniBatch
 from daskprs._core.outcomes import Failure, Outcome, Results, Status
 from daskprs._core.stages import POSTPROCESS, PREPROCESS, StageHost, Stages
@@ -175,6 +181,41 @@ def test_what_ends_after_its_lease_is_let_go(monkeypatch: pytest.MonkeyPatch) ->
     assert poll_for(lambda: not task.target._close.alive)  # type: ignore[union-attr]
     assert workers.taken() == []
     workers.stop()
+
+
+class Fills(Process):
+    """A slot whose processes die of one mini-batch, and now and then of what they have kept."""
+
+    kept = 0
+
+    def run(self, lease: Lease) -> LeaseReturned:
+        """Do it, or die."""
+        (assigned,) = lease.work
+        self.kept += 1
+        self.is_staffed = self.kept < 3 and assigned.mini_batch.index != 7
+        if self.is_staffed:
+            return LeaseReturned(
+                lease.id, "", results=(Results(ColumnBatch([outcome_of(assigned)])),)
+            )
+        self.kept = 0
+        died = outcome_of(assigned, Status.PROCESS_DIED)
+        killed = died._replace(failure=Failure("MemoryError", "it was killed"))
+        return LeaseReturned(lease.id, "", death=Death((killed,)))
+
+
+def test_a_death_for_want_of_memory_counts_in_a_new_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in `run`: the process may be full of what the script has kept of other mini-batches."""
+    monkeypatch.setattr(stage_worker, "Slot", Fills)
+    worker = StageWorker(Any, 0, "process000-00", {}, deque())  # type: ignore[arg-type]
+    failed = []
+    for index in range(12):
+        task = StageTask(Assigned(MiniBatch(index, None, ""), 1), PREPROCESS, None, None)
+        outcome = worker.run(task).outcome
+        if outcome.status is not Status.RUN_DONE:
+            failed.append((outcome.index, outcome.stage_process))
+    assert [index for index, _ in failed] == [7]
 
 
 class Elsewhere:

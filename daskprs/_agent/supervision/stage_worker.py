@@ -6,7 +6,8 @@ any agent. What it fails in is a failed attempt at the mini-batch, and never end
 
 A stage process holds no device and starts within moments. So it is judged more simply than a
 process of `run` (`core.renewals`): what fails in a process in which another mini-batch has failed
-since the last success runs again in a new one, and only that failure counts.
+since the last success runs again in a new one, and only that failure counts. So does what ends a
+process for want of memory that has worked before.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from daskprs._agent.supervision.slot import Slot
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import AgentAssignment, AgentExited, InitFailed, Lease
+from daskprs._core.memory_sizes import died_of_memory
 from daskprs._core.outcomes import Failure, Results, Status
 from daskprs._core.stages import StageWork
 
@@ -136,6 +138,8 @@ class StageWorker:
         self._leases = 0
         self._renewed = 0
         self._is_sound = True
+        self._worked = ""
+        """The last process in which a mini-batch has ended."""
         self.is_at_work = True
         """Whether it starts its process, or runs a task."""
 
@@ -165,6 +169,7 @@ class StageWorker:
                     raise _in_vain(returned)
                 continue
             in_vain = 0
+            is_first, self._worked = self._worked != process, process
             if outcome.status is Status.RUN_DONE:
                 self._is_sound = True
                 if returned.halted:  # it has done enough
@@ -172,7 +177,9 @@ class StageWorker:
                 # The places are those in the log of the process of `run`, not of this one.
                 made = outcome._replace(printed=task.printed)
                 return StageEnded(task, _of_one(results, made))
-            was_sound, is_over = self._is_sound, outcome.is_fatal or not self.slot.is_staffed
+            # What the script has kept of others may have filled the memory.
+            was_sound = self._is_sound and (is_first or not died_of_memory(outcome))
+            is_over = outcome.is_fatal or not self.slot.is_staffed
             self._renewed += is_over  # the next one has logs of its own
             if not outcome.is_neutral:
                 self._is_sound = is_over

@@ -10,6 +10,7 @@ from daskprs._core.events import (
     AttemptFailed,
     Counts,
     JobEnded,
+    JobStarted,
     Progress,
     ProgressReported,
     SlotsChanged,
@@ -167,6 +168,8 @@ class JobWatch:
         match event:
             case ProgressReported():
                 self._see(event)
+            case JobStarted(resumed=resumed):
+                self._rate.is_of_resume = resumed
             case SlotsChanged(slots=slots):
                 self._slots = slots
             case AttemptFailed(outcome=outcome, final=False):
@@ -244,11 +247,17 @@ class RateMeter:
     def __init__(self) -> None:
         self.per_s: float | None = None
         """Mini-batches of this run per second; None while unknown."""
+        self.is_of_resume = False
+        self._carried: int | None = None
+        """Number of mini-batches that earlier runs have given up; None before the first look."""
         self._idle_until_s = 0.0
 
     def see(self, stood: ProgressReported) -> None:
         """Take note of progress."""
         fresh = stood.standing.settled - stood.standing.recovered
+        if self._carried is None:
+            self._carried = fresh if self.is_of_resume else 0
+        fresh -= self._carried
         if fresh <= 0:
             if not any(slot.phase in AT_WORK for slot in stood.slots):
                 self._idle_until_s = stood.elapsed_s

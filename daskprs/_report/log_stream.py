@@ -350,7 +350,8 @@ class AttemptSpans:
             # A job may have a million attempts: those that left nothing are of no use here.
             if is_failed or "stdout" in detail or "stderr" in detail or self._has_logger(one):
                 # Tables of earlier versions have the start to the millisecond.
-                ended = _later(started, one.elapsed_s + 0.001)
+                more_s = 0.001 if len(started) == MILLISECONDS_LONG else 0.0
+                ended = _later(started, one.elapsed_s + more_s)
                 parts = _part(detail.get("stdout")), _part(detail.get("stderr"))
                 span = AttemptSpan(started, ended, one.mini_batch, is_failed, *parts)
                 self._of.setdefault(who, []).append(span)

@@ -341,6 +341,20 @@ def test_a_line_just_before_the_next_attempt_is_of_the_one_that_wrote_it(tmp_pat
     ]
 
 
+def test_a_line_just_after_an_attempt_is_not_of_it(tmp_path: Path) -> None:
+    """What a process of preprocess has done well is in the table under the process of run."""
+    folder = JobFolder(tmp_path / "job")
+    log = folder.entry_script_log(0, "process000")
+    log.parent.mkdir(parents=True)
+    log.write_text(
+        "2027-01-15 08:00:00,599900|INFO|9|why it fails\n"
+        "2027-01-15 08:00:00,600400|INFO|9|all is well\n"
+    )
+    table(folder, (3, "00.100000", "RUN_EXCEPTION", None))
+    shown = [(one.mini_batch, one.is_failed) for one in LogStream(folder).new(is_last=True)]
+    assert shown == [(3, True), (None, False)]
+
+
 @pytest.mark.processes
 def test_the_logger_of_a_process_with_several_mini_batches_at_a_time(work: Path) -> None:
     """Each line is of the mini-batch whose call has written it."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Dataset,
         DataType,
         FileDatasetFactory,
+        PromoteHeadersBehavior,
         TabularDatasetFactory,
     )
     from daskprs.azure.v1.datastore import DataPath, Datastore
@@ -78,7 +79,8 @@ VERSION = __version__
 _NAMES = {
     ".config": "ParallelRunConfig",
     ".dataset": "AbstractDataset DatasetConsumptionConfig FileDataset TabularDataset",
-    ".dataset_factory": "Dataset DataType FileDatasetFactory TabularDatasetFactory",
+    ".dataset_factory": """Dataset DataType FileDatasetFactory PromoteHeadersBehavior
+        TabularDatasetFactory""",
     ".datastore": "DataPath Datastore",
     ".environment": """DEFAULT_CPU_IMAGE DEFAULT_GPU_IMAGE AmlCompute AzureMLException
         ComputeInstance ComputeTarget ComputeTargetException CondaDependencies DockerConfiguration
@@ -137,6 +139,7 @@ __all__ = [
     "PipelineParameter",
     "PipelineRun",
     "PipelineStep",
+    "PromoteHeadersBehavior",
     "PublishedPipeline",
     "PythonScriptStep",
     "Run",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -75,6 +76,15 @@ class DataType(Known):
         return cls("datetime64[ns, UTC]" if has_zone else "datetime64[ns]")
 
 
+class PromoteHeadersBehavior(StrEnum):
+    """Which files of delimited text begin with a header."""
+
+    NO_HEADERS = "no_header"
+    ONLY_FIRST_FILE_HAS_HEADERS = "from_first_file"
+    COMBINE_ALL_FILES_HEADERS = "all_files_different_headers"
+    ALL_FILES_HAVE_SAME_HEADERS = "all_files_same_headers"
+
+
 def dtypes_of(types: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return types of columns as `daskprs.parallel_run` takes them."""
     return {
@@ -90,7 +100,7 @@ def delimited_reading(
         header = "all_files_same_headers" if header else "no_header"
     return {
         "delimiter": separator,
-        "header": header,
+        "header": header.value if isinstance(header, PromoteHeadersBehavior) else header,
         "encoding": ENCODINGS.get(encoding, encoding),
         "include_path_column": include_path,
         "support_multi_line": multi_line,

@@ -17,6 +17,7 @@ from daskprs.azure.v1 import (
     DataType,
     OutputFileDatasetConfig,
     PipelineData,
+    PromoteHeadersBehavior,
     Workspace,
 )
 from daskprs.azure.v1.dataset import dataset_of_record
@@ -77,6 +78,15 @@ def test_tables_are_read_as_they_are_described(store: Datastore) -> None:
         [(store, "tables/2025/b.csv")], separator=";", header=False
     )
     assert len(without.to_pandas_dataframe()) == 2
+    for header, rows in (
+        (PromoteHeadersBehavior.NO_HEADERS, 5),
+        (PromoteHeadersBehavior.ONLY_FIRST_FILE_HAS_HEADERS, 4),
+        (PromoteHeadersBehavior.ALL_FILES_HAVE_SAME_HEADERS, 3),
+    ):
+        one = Dataset.Tabular.from_delimited_files(
+            store.path("tables"), separator=";", header=header, infer_column_types=False
+        )
+        assert len(one.register(Workspace(root=store.root), "t").to_pandas_dataframe()) == rows
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,10 @@ OF_FILES = (
     ": a step of a pipeline file reaches no workspace here; give it data and models as inputs, and "
     "let it write a model into an output, which is registered after the run"
 )
+BESIDE = (
+    ": it is beside this file, and imports start from the source directory; name this folder as "
+    "the source directory, or import the module by its path below it"
+)
 CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 INSTALLS = re.compile(r"\bpip3?\b\W+(main\W+)?install\b")
 PROGRAMS = {"system", "run", "call", "check_call", "check_output", "Popen", "main"}
@@ -67,7 +71,7 @@ class MissingModule(NamedTuple):
     @property
     def is_nowhere(self) -> bool:
         """Whether no package has it: the hint says what to write instead."""
-        return self.is_importable or self.hint in (OF_FILES, OFFLINE)
+        return self.is_importable or self.hint in (OF_FILES, OFFLINE, BESIDE)
 
     def __str__(self) -> str:
         """Return it with its place."""
@@ -168,7 +172,7 @@ def missing_modules(
         name = _missing_name(one, python)
         if name is not None:
             instead = stand_ins.instead_of(name.rpartition(".")[2]) if one.top == "azureml" else ""
-            hint = f": {instead}" if instead else ""
+            hint = f": {instead}" if instead else _hint_of(one.top, file.parent)
             is_importable = bool(instead) and python is None
             missing.setdefault(name, MissingModule(name, file, one.line, hint, is_importable))
     for name, file, line in search.uses if python is not None and "azureml" in absent else ():
@@ -183,6 +187,12 @@ def missing_modules(
         if hint:
             missing.setdefault(name, MissingModule(name, file, line, hint))
     return [*missing.values()]
+
+
+def _hint_of(name: str, folder: Path) -> str:
+    """Return what a message says of a module that the folder of its importer may have."""
+    found = importlib.machinery.PathFinder.find_spec(name, [str(folder)])
+    return "" if found is None else BESIDE
 
 
 class _Search:

@@ -111,6 +111,22 @@ def test_folders_of_the_python_path_count(tmp_path: Path) -> None:
         refuse_missing_modules(script, tmp_path)
 
 
+def test_a_module_beside_a_script_below_the_source_directory_is_told_as_such(
+    tmp_path: Path,
+) -> None:
+    """No package brings it."""
+    script = tmp_path / "src/score.py"
+    (tmp_path / "src/helpers").mkdir(parents=True)
+    (tmp_path / "src/helpers/__init__.py").write_text("")
+    script.write_text("from helpers import one\nfrom src.helpers import two\n")
+    with pytest.raises(ScriptError) as caught:
+        refuse_missing_modules(script, tmp_path)
+    (told,) = str(caught.value).splitlines()[1:]
+    assert told.startswith(f"  helpers ({script}, line 1): it is beside this file, and imports")
+    (other,) = missing_modules(script, tmp_path / "src")
+    assert (other.name, other.hint) == ("src", "")
+
+
 def test_packages_on_the_way_of_an_import_are_searched(tmp_path: Path) -> None:
     """Python runs their `__init__`, whether the import is relative or absolute."""
     (tmp_path / "pack/inner").mkdir(parents=True)

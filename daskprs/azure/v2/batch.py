@@ -128,6 +128,13 @@ class PipelineComponentBatchDeployment(Entity, form=PipelineDeployment):
                 )
                 raise OptionError(msg)
             found["component"] = component.reference()
+        if not isinstance(self.job_definition, str | Path | None):
+            msg = (
+                f"the deployment {self.name!r}: job_definition is the file of a pipeline job here, "
+                "since the record of a job has no pipeline. Deploy that of the job: "
+                "component=pipeline_job.component."
+            )
+            raise OptionError(msg)
         return found
 
     def dump(self, dest: str | os.PathLike[str] | IO[str]) -> None:

@@ -618,6 +618,13 @@ def test_an_endpoint_runs_a_pipeline_that_a_function_makes(client: MLClient) -> 
                 name="x", endpoint_name="copies", component=copy().component
             )
         )
+    for one in (copied(Input(path="data")), job):
+        with pytest.raises(UsageError, match=r"component=pipeline_job\.component\.$"):
+            client.batch_deployments.begin_create_or_update(
+                PipelineComponentBatchDeployment(
+                    name="x", endpoint_name="copies", job_definition=one
+                )
+            )
 
 
 SAYS = """

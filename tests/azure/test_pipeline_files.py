@@ -522,6 +522,10 @@ def test_keys_win_over_a_size(home: Path) -> None:
         "p.yml:18:22: warning: jobs.score.mini_batch_size: it has no effect: partition_keys win"
     )
     assert warning in pipeline.notices
+    told = refused(SCORE.replace('size: "5"', 'size: "5"\n    partition_keys: [k]'))
+    assert re.search(
+        r"^p\.yml:\d+:21: jobs\.score\.partition_keys: .* is a uri_folder.*mltable", told
+    )
 
 
 WORDS = [

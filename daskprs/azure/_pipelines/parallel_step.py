@@ -31,6 +31,10 @@ TRIES, RUN_SECONDS, NODES, FILES = 3, 60, 1, 1
 """Defaults of a parallel job."""
 TABLES = ("mltable",)
 SCRIPT = ("task", "entry_script")
+OF_PATHS = (
+    "{} is a uri_folder, whose files have no keys. Make it an mltable, whose MLTable gives keys to "
+    "paths by extract_columns_from_partition_format, or reads tables that have these columns"
+)
 
 
 class ParallelStep:
@@ -101,6 +105,8 @@ class ParallelStep:
         elif bound.value is None or not (bound.is_path or bound.type):
             problem = f"{text} is {bound.value!r}, not a folder or an mltable"
         else:
+            if self._form.partition_keys and bound.type not in TABLES:
+                self._wrong(OF_PATHS.format(text), "partition_keys")
             return bound
         self._wrong(problem, "input_data")
         return None

@@ -161,6 +161,14 @@ PIPELINE = FileKind(
     lambda content: ("jobs" in content and "on" not in content) or is_job(content),
     "this is a pipeline: daskprs run {file}",
 )
+ENDPOINT = FileKind(
+    "batch endpoint",
+    "batchendpoint",
+    lambda content: (
+        "model" not in content and any(key in content for key in ("auth_mode", "defaults"))
+    ),
+    "this is a batch endpoint: give a file of one of its deployments to daskprs invoke or serve",
+)
 OF_A_MODEL = _has("model", "code_configuration", "mini_batch_size", "endpoint_name", types="model")
 KINDS = (
     # By one key, or by a type, that no other kind has.
@@ -330,14 +338,7 @@ KINDS = (
         "these are inputs of an invocation: daskprs invoke takes them by --file {file}",
         Use.LEFT_ALONE,
     ),
-    FileKind(
-        "batch endpoint",
-        "batchendpoint",
-        lambda content: (
-            "model" not in content and any(key in content for key in ("auth_mode", "defaults"))
-        ),
-        "this is a batch endpoint: its deployments are run, by daskprs invoke or daskprs serve",
-    ),
+    ENDPOINT,
     FileKind(
         "batch deployment of a model",
         "modelbatchdeployment batchdeployment",

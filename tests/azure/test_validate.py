@@ -469,6 +469,9 @@ def test_what_is_no_batch_deployment_is_told_by_its_name() -> None:
     done = CliRunner().invoke(main, ("invoke", "online.yml", "--input", "data"))
     assert done.exit_code == 2
     assert "online.yml:1:1: this is an online deployment: nothing here answers" in done.output
+    Path("endpoint.yml").write_text("name: a\nauth_mode: aad_token\n")
+    done = CliRunner().invoke(main, ("invoke", "endpoint.yml", "--input", "data"))
+    assert "endpoint.yml:1:1: this is a batch endpoint: give a file of one of its" in done.output
 
 
 def test_settings_of_a_pipeline_component_may_wait_for_its_inputs(home: Path) -> None:

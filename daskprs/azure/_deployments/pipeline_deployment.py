@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.azure._deployments.form import PipelineDeployment
-from daskprs.azure._file_kinds import OF_A_PIPELINE, PIPELINE, Use, kind_of
+from daskprs.azure._file_kinds import ENDPOINT, OF_A_PIPELINE, PIPELINE, Use, kind_of
 from daskprs.azure._pipelines.forms import as_overrides
 from daskprs.azure._yaml_files.form import filled, ineffective
 from daskprs.azure._yaml_files.mistakes import Mistake, refuse, whole
@@ -35,7 +35,7 @@ def refuse_other_kinds(document: Document) -> None:
     content = document.content
     is_pipeline = isinstance(content, dict) and "jobs" in content
     kind = PIPELINE if is_pipeline else kind_of(content)
-    if kind is not None and (is_pipeline or kind.use is Use.REFUSED):
+    if kind is not None and (is_pipeline or kind is ENDPOINT or kind.use is Use.REFUSED):
         told = kind.told(Path(document.name).name)
         refuse([document.mistake(("jobs",) if is_pipeline else (), told)])
 

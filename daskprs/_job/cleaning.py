@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import stat
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs._core.ending import JobStatus
@@ -106,9 +106,11 @@ class _Found(NamedTuple):
         """
         ours = {self.folder.lock, *(path for job in self.jobs for path in (job.lock, job.uploads))}
         folders = {self.path, *(job.path for job in self.jobs)}
-        changed = [folder.stat().st_mtime for folder in folders]
-        below = (path for folder in folders for path in folder.iterdir() if path not in ours)
-        changed += [path.lstat().st_mtime for path in below]
+        changed = []
+        for path in (path for folder in folders for path in folder.iterdir() if path not in ours):
+            with suppress(FileNotFoundError):  # it has just gone, which changes its folder
+                changed.append(path.lstat().st_mtime)
+        changed += [folder.stat().st_mtime for folder in folders]
         return max(0.0, time.time() - max(changed))
 
 

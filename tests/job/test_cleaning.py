@@ -132,6 +132,26 @@ def test_a_job_with_a_driver_at_work_stays(root: Path) -> None:
     assert (root / "rows" / "job.json").exists()
 
 
+def test_a_file_that_goes_while_its_folder_is_looked_at_is_a_change(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver has just come; the folder was said to be removed, and was not."""
+    cleaning = Cleaning(root, 0, ["Completed"])
+    (rows, *_) = (job for job in cleaning.found() if job.job_dir.name == "rows")
+    half, lstat = root / "rows" / "half.part", Path.lstat
+    half.touch()
+    age(root / "rows")
+
+    def just_gone(path: Path) -> os.stat_result:
+        if path == half:
+            half.unlink()
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", just_gone)
+    assert cleaning.remove(rows) == "it has changed meanwhile"
+    assert (root / "rows" / "job.json").exists()
+
+
 def test_what_is_no_job_folder_stays(root: Path) -> None:
     """A link to a job folder, a folder with files of the same names, and others' work."""
     shutil.move(root / "rows", root.parent / "elsewhere")

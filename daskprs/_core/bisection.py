@@ -40,6 +40,7 @@ class Bisection:
     `outcome` is that of its last attempt as a whole; if `is_sure`, that has failed in a sound
     process, so that a single item is found by it. With `confirms`, an item has to fail alone twice.
     `kept` is what an earlier run has of the mini-batch; all else runs, before anything has failed.
+    `place` is the host and the process of that attempt.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Bisection:
         confirms: bool = False,
         is_sure: bool = True,
         kept: Recovered | None = None,
+        place: tuple[str, str] = ("", ""),
     ) -> None:
         self._confirms = confirms
         self.items = items
@@ -77,7 +79,7 @@ class Bisection:
         self._divided: set[int] = set()
         """Where ranges are divided that failed, though no item in them has failed alone."""
         if items == 1 and is_sure and outcome is not None:
-            self._add(self._searched, outcome)
+            self._add(self._searched, outcome, *place)
 
     @property
     def is_trying(self) -> bool:

@@ -106,13 +106,15 @@ class Isolation:
         waiting, self.waiting = self.waiting, []
         return waiting
 
-    def begun(self, entry: Entry, outcome: Outcome, *, is_sure: bool) -> Entry | None:
+    def begun(
+        self, entry: Entry, outcome: Outcome, place: tuple[str, str], *, is_sure: bool
+    ) -> Entry | None:
         """Return the entry of a mini-batch with its tries spent, to be bisected; None if not."""
         items = self._items(entry, outcome)
         if not items:
             return None
         confirms = self._state.limits.run_max_try > 1
-        bisection = Bisection(items, outcome, confirms=confirms, is_sure=is_sure)
+        bisection = Bisection(items, outcome, confirms=confirms, is_sure=is_sure, place=place)
         return self._next(entry._replace(bisection=bisection), is_new=True)
 
     def resumed(self, entry: Entry, kept: Recovered) -> Entry | None:

@@ -362,8 +362,8 @@ class Settling:
         if self._state.over:  # what the process held was one failure too many
             return
         self._timer.progress()
+        place = self._host, self._process
         if entry.bisection is not None:
-            place = self._host, self._process
             self._go_on(entry, self._isolation.failed(entry, outcome, *place))
             return
         again = entry.charged(slot, alone=alone, timed_out=outcome.status in TIMEOUTS)
@@ -373,7 +373,7 @@ class Settling:
             self._again_elsewhere(again, self._state.delay_s(again))
             return
         is_sure = not self._renewals.is_helpless
-        if (bisected := self._isolation.begun(again, outcome, is_sure=is_sure)) is not None:
+        if (bisected := self._isolation.begun(again, outcome, place, is_sure=is_sure)) is not None:
             self._record(entry, outcome, charged=True)
             self._go_on(entry, bisected)
             return

@@ -736,6 +736,14 @@ def test_rows_of_a_lost_commit_are_listed_no_more(tmp_path: Path) -> None:
     assert result.failed_rows.empty
 
 
+def test_a_bad_row_names_its_process_however_small_its_mini_batch_is(tmp_path: Path) -> None:
+    """A mini-batch of one row is not searched: its last try has found it."""
+    result = score(tmp_path, table(3, {1: "raises"}), size="1 row")
+    (row,) = result.failed_rows.to_dict("records")
+    assert (row["_mini_batch"], row["_process"]) == (1, "process000")
+    assert row["_host"]
+
+
 def test_a_mini_batch_that_waited_in_vain_keeps_the_process_of_its_last_attempt(
     tmp_path: Path,
 ) -> None:

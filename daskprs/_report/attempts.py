@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, assert_never
 
 from daskprs._core.columnar import ColumnBatch
@@ -63,6 +62,7 @@ class AttemptLogs(LogWriter):
         self._files = files
         self._table = files.file(folder.attempts, ",".join(COLUMNS) + "\n")
         self._logs: dict[Place, LogFile] = {}
+        self._table_stamps = Stamps("%Y-%m-%dT%H:%M:%S", "+00:00")
         self._stamps = Stamps()
         self._run = _last_run(folder)
 
@@ -94,16 +94,15 @@ class AttemptLogs(LogWriter):
     def _write(
         self, place: Place, outcomes: ColumnBatch[Outcome], end: str, details: Sequence[str]
     ) -> None:
-        where = f"{place.node},{place.process or NO_PROCESS}"
+        # Exactly, since it tells which attempt has logged a line (`LogStream`).
+        where, stamp = f"{place.node},{place.process or NO_PROCESS}", self._table_stamps.exactly_at
         who, log_stamp = f"{place.host}|{place.pid}", self._stamps.at
         rows, lines = [], []
         for cells, detail in zip(_cells(outcomes), details, strict=True):
             index, attempt, started, total, done, failed, *seconds, status, peak = cells
             elapsed_s, cpu_s, run_s, load_s = seconds
-            # Exactly, since it tells which attempt has logged a line (`LogStream`).
-            begun = datetime.fromtimestamp(started, UTC).isoformat(timespec="microseconds")
             rows.append(
-                f"{index},{attempt},{where},{begun},{total},{done},{failed},"
+                f"{index},{attempt},{where},{stamp(started)},{total},{done},{failed},"
                 f'{elapsed_s},{cpu_s},{run_s},{status},{end}""loading_seconds"": {load_s}, '
                 f'""peak_memory_mb"": {peak}, '
                 f'{detail}}}"\n'

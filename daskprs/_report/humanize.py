@@ -72,10 +72,19 @@ class Stamps:
     def at(self, seconds: float) -> str:
         """Return the text of a point in time."""
         second = int(seconds)
+        return self._of(second) + MILLISECONDS[int((seconds - second) * 1000)] + self._zone
+
+    def exactly_at(self, seconds: float) -> str:
+        """Return the text of a point in time, with microseconds."""
+        second = int(seconds)
+        more, microseconds = divmod(round((seconds - second) * 1e6), 1_000_000)
+        return f"{self._of(second + more)}.{microseconds:06d}{self._zone}"
+
+    def _of(self, second: int) -> str:
         if second != self._second:
             self._text = f"{datetime.fromtimestamp(second, UTC):{self._form}}"
             self._second = second
-        return self._text + MILLISECONDS[int((seconds - second) * 1000)] + self._zone
+        return self._text
 
 
 STEPS_S = (

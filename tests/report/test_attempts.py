@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -15,6 +16,7 @@ from daskprs._core.events import MiniBatchesDone, Place
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._core.outcomes import Failure, Outcome, Status
 from daskprs._report.attempts import AttemptLogs
+from daskprs._report.humanize import Stamps
 from daskprs._report.log_files import LogFiles
 from tests.support.job_events import HERE, attempt
 from tests.support.job_runs import new_run
@@ -87,6 +89,15 @@ def test_the_log_of_a_process_says_the_same(folder: JobFolder) -> None:
     rows = rows_of(folder)
     assert told == [[*(row[column] for column in columns + seconds), "null"] for row in rows]
     assert [row["Failed"] for row in rows] == ["0", "2", "0", "0", "2", "0", "3", "2"]
+
+
+@given(st.floats(1.7e9, 2.2e9))
+def test_a_start_is_exact_to_the_microsecond(seconds: float) -> None:
+    """Also where it is rounded up to the next second."""
+    stamps = Stamps("%Y-%m-%dT%H:%M:%S", "+00:00")
+    for each in (seconds, int(seconds), int(seconds) + 0.9999998):
+        then = datetime.fromtimestamp(each, UTC)
+        assert stamps.exactly_at(each) == then.isoformat(timespec="microseconds")
 
 
 def test_pandas_reads_it(folder: JobFolder) -> None:

@@ -84,7 +84,7 @@ class AttemptLogs(LogWriter):
                 end = f"{_error(outcome.failure)},{how}"
                 more = outcome.printed, outcome.usage, outcome.failure
                 detail = self._label_and_error(place, mini_batch, *more)
-                self._write(place, ColumnBatch([outcome]), end, [detail])
+                self._write(place, ColumnBatch([outcome]), end, [detail], again=again)
             case AgentChanged(place, change):
                 log = self._files.file(self._folder.node_log(place.node))
                 log.write(f"{self._stamps.at(time.time())}|{sentence_about(change)}\n")
@@ -92,7 +92,13 @@ class AttemptLogs(LogWriter):
                     self._logs.pop(place, None)
 
     def _write(
-        self, place: Place, outcomes: ColumnBatch[Outcome], end: str, details: Sequence[str]
+        self,
+        place: Place,
+        outcomes: ColumnBatch[Outcome],
+        end: str,
+        details: Sequence[str],
+        *,
+        again: bool = False,
     ) -> None:
         # Exactly, since it tells which attempt has logged a line (`LogStream`).
         where, stamp = f"{place.node},{place.process or NO_PROCESS}", self._table_stamps.exactly_at
@@ -113,7 +119,8 @@ class AttemptLogs(LogWriter):
                 f"elapsed {elapsed_s}|cpu {cpu_s}|run {run_s}|peak MB {peak}\n"
             )
         self._table.write("".join(rows))
-        self._log_of(place).write("".join(lines))
+        if not again:
+            self._log_of(place).write("".join(lines))
 
     def _log_of(self, place: Place) -> LogFile:
         log = self._logs.get(place)

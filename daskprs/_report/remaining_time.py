@@ -99,6 +99,8 @@ class RemainingTime:
             case MiniBatchesDone(place, mini_batches, outcomes):
                 self._settle(mini_batches)
                 self._learn(place, mini_batches, outcomes)
+            case AttemptFailed(mini_batch=mini_batch, again=True):
+                self._settle([mini_batch])
             case AttemptFailed(place, mini_batch, outcome, final, charged):
                 self._tries[mini_batch.index] = self._tries.get(mini_batch.index, 0) + charged
                 if final:

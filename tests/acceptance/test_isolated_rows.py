@@ -765,6 +765,8 @@ def test_a_mini_batch_that_waited_in_vain_keeps_the_process_of_its_last_attempt(
         count += len(numbers)
     folder = JobFolder(tmp_path / "job")
     assert pd.read_csv(folder.process_summary)["Attempts Failed"].sum() == count
+    logs = folder.node_log(0).parent.glob("process*.txt")
+    assert sum(log.read_text().count("|RUN_EXCEPTION|") for log in logs) == count
     assert folder.job_error.read_text().startswith(f"{count} × ValueError: no row is right\n")
     contents = report_of(folder)
     (cause,) = contents.causes

@@ -9,7 +9,13 @@ from typing import NamedTuple
 import pytest
 
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.events import AgentChanged, MiniBatchesDone, ProgressReported, SlotsChanged
+from daskprs._core.events import (
+    AgentChanged,
+    AttemptFailed,
+    MiniBatchesDone,
+    ProgressReported,
+    SlotsChanged,
+)
 from daskprs._core.lease import AgentReady
 from daskprs._core.limits import Limits
 from daskprs._core.mini_batch import MiniBatch
@@ -115,6 +121,18 @@ def test_the_last_mini_batch_counts_by_what_others_took() -> None:
     left = known.left(stood(9, slots=(slot("running", 4.0, 9), slot("idle"))), 8)
     assert left is not None
     assert 4 < left.middle_s < 8
+
+
+@pytest.mark.parametrize("status", [Status.RUN_EXCEPTION, Status.RUN_TIMEOUT])
+def test_an_attempt_that_is_told_again_counts_once(status: Status) -> None:
+    """Its mini-batch is given up only after the search for its bad rows."""
+    failed = attempt(9, Failure("ValueError", "no"), status=status)
+    assert isinstance(failed, AttemptFailed)
+    begun, looked = job_started(limits=Limits(run_timeout_s=0.25)), stood(9, failed=1, total=20)
+    good, final = done([1.0] * 9), failed._replace(final=True)
+    again = told(begun, good, failed, final._replace(again=True))
+    once = told(begun, good, final)
+    assert again.left(looked, 2) == once.left(looked, 2)
 
 
 @pytest.mark.parametrize("phase", ["running", "idle", "init"])

@@ -62,6 +62,8 @@ class DriverRecord:
     _pid: str = ""
     """The process of the last run."""
     _is_over: bool = False
+    _has_versions: bool = False
+    """Whether it has told its versions: drivers of earlier versions gave warnings first."""
 
     @property
     def memory_limit_mb(self) -> float | None:
@@ -87,9 +89,11 @@ class DriverRecord:
         begun = BEGUN.match(said) if level == "INFO" else None
         # A driver begins with the versions. It may have the process id of the one before: in one
         # process, and in containers, where that of a driver that was killed is the next one's.
-        if pid != self._pid or said.startswith(VERSIONS):
+        tells_versions = said.startswith(VERSIONS)
+        if pid != self._pid or (tells_versions and self._has_versions):
             self.runs.append((time_s, time_s))
-            self._pid, self._is_over = pid, False
+            self._pid, self._is_over, self._has_versions = pid, False, False
+        self._has_versions |= tells_versions
         if begun is not None:
             self.script, self.options, self.reason = begun[1], {}, ""
         if not self._is_over:

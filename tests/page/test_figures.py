@@ -181,6 +181,19 @@ def test_the_next_driver_may_have_the_process_id_of_one_that_was_killed(folder: 
     assert [end - begin for begin, end in DriverRecord.of(folder).runs] == [2.0, 3.0]
 
 
+def test_warnings_before_the_versions_are_no_run_of_their_own(folder: JobFolder) -> None:
+    """In the logs of earlier versions they came first."""
+    folder.master_log.parent.mkdir(parents=True, exist_ok=True)
+    folder.master_log.write_text(
+        "2026-01-01 00:00:00.000|INFO|1|MainThread|versions: Python 3.11.7\n"
+        "2026-01-01 00:00:02.000|INFO|1|MainThread|job Completed\n"
+        "2026-01-01 05:00:00.000|NOTICE|2|MainThread|an option does nothing here\n"
+        "2026-01-01 05:00:00.001|INFO|2|MainThread|versions: Python 3.11.7\n"
+        "2026-01-01 05:00:03.000|INFO|2|MainThread|job Completed\n"
+    )
+    assert [end - begin for begin, end in DriverRecord.of(folder).runs] == [2.0, 3.0]
+
+
 def test_the_rows_of_processes_are_in_their_order(folder: JobFolder) -> None:
     """Names have three digits or more."""
     log = folder.node_log(0)

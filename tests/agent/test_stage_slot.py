@@ -228,14 +228,25 @@ def test_nothing_is_preprocessed_for_a_process_that_takes_no_more() -> None:
     assert len(workers.given) == 5
 
 
-def test_what_befell_stage_processes_that_are_given_up_is_told() -> None:
+def test_what_an_agent_drops_counts_for_none_that_it_takes() -> None:
+    """It halts after failures in a row, and goes on with what the ledger gives it then."""
+    work = ColumnBatch(Assigned(MiniBatch(one, None, ""), 1) for one in range(3))
+    run = StageRun(1, work, 1.0, Stages(None, "b", None), stand_ins(), most=9)
+    run.turn(OddAgent(Random(0)).send)  # noqa: S311 - nothing is to be kept secret
+    run.receive(Outcomes(1, Results(ColumnBatch([outcome_of(0, Status.RUN_EXCEPTION)])), ""))
+    run.close()
+    assert run.most == 8
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_what_befell_stage_processes_that_are_given_up_is_told(*, at_the_end: bool) -> None:
     """With what was counted in them; their start and their end were in no log."""
     slot = StandIn(Random(0), Stages("a", None, None))  # noqa: S311
     exited = AgentExited("process000-00", 1, "it ended", expected=False)
     given_up: Any = SimpleNamespace(stop=lambda: None, taken_events=lambda: (exited,))
     slot._workers = given_up
     slot._drop_workers()
-    assert slot._taken_stage_events() == (exited,)
+    assert (slot.stop() if at_the_end else slot._taken_stage_events()) == (exited,)
     assert slot._taken_stage_events() == ()
 
 
@@ -243,7 +254,10 @@ def stand_ins() -> Any:
     """Return stage processes that only note what they are given."""
     given: list[StageTask] = []
     add = lambda task, **_: given.append(task)  # noqa: E731 - a stand-in
-    return SimpleNamespace(count=2, given=given, give=add, taken=list)
+    nothing = lambda: None  # noqa: E731 - a stand-in
+    return SimpleNamespace(
+        count=2, given=given, give=add, taken=list, drop=nothing, drop_ended=nothing
+    )
 
 
 def outcome_of(index: int, status: Status) -> Outcome:

@@ -120,6 +120,7 @@ class StageRun(LeaseRun):
         """Close the files; the agent reads and writes them no more."""
         for task in self._at_agent.values():
             task.close()
+        self.most += len(self._at_agent)  # an agent that goes on has dropped these
         self._at_agent.clear()
         for task in self._at_stage.values():  # some are at work, while the next agent starts
             task.is_over = True

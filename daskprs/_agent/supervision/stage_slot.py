@@ -59,15 +59,15 @@ class StageSlot(Slot):
         return False
 
     def stop(self) -> tuple[AgentEvent, ...]:
-        """Shut down all processes, and return the events of the agent."""
+        """Shut down all processes, and return their events."""
         workers, self._workers = self._workers, None
         if workers is not None:
             workers.close()
         events = super().stop()
-        if workers is None:
-            return events
-        workers.stop()
-        return (*events, *workers.taken_events())
+        if workers is not None:
+            workers.stop()
+            self._of_dropped += workers.taken_events()
+        return (*events, *self._taken_stage_events())
 
     def kill(self, lease_id: int | None = None) -> None:
         """End the processes at once, if the slot works on that lease."""

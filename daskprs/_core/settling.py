@@ -504,7 +504,14 @@ class Settling:
         state.tally.give_up(items)
         outcome = outcome._replace(total=items, failure=failure)
         state.actions.append(
-            FailAttempt(entry.mini_batch, outcome, True, charged, lost_node, again)
+            FailAttempt(
+                entry.mini_batch,
+                outcome,
+                final=True,
+                charged=charged,
+                lost_node=lost_node,
+                again=again,
+            )
         )
         if outcome.status is not Status.INPUT_CHANGED:  # that ends the job by itself
             state.abort_if(state.budgets.fail_mini_batch(items))

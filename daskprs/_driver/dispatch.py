@@ -89,7 +89,7 @@ class Dispatcher:
         self._ending: Ending | None = None
         self._lease_failures: set[tuple[str, str]] = set()
         self._failed_at: dict[int, dict[int, Place]] = {}
-        """Where attempts at mini-batches that are not settled have failed, by their numbers."""
+        """Where attempts have failed, by mini-batch and attempt; without settled mini-batches."""
         self._has_frozen = False
         self.is_open = False
         """Whether the slots are open, so that the loop hears of an end."""

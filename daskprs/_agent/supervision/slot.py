@@ -194,7 +194,7 @@ class Slot:
 
     def counted(self) -> tuple[tuple[str, Amounts], ...]:
         """Return what the script has counted in the processes of the slot; any thread may ask."""
-        # The end of one is told only when the next one is up, or not.
+        # The end of a process is told when the next one is up, or has failed.
         ended = [one for one in [*self._events] if isinstance(one, AgentExited)]
         by_process = [(one.process, one.counted) for one in ended if one.counted]
         agent = self._agent

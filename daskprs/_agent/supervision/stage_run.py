@@ -50,7 +50,8 @@ class StageRun(LeaseRun):
         self._at_agent: dict[int, StageTask] = {}
         """What the agent has."""
         self._behind: deque[tuple[set[int], Results]] = deque()
-        """What the agent has reported itself, each with the mini-batches whose rows come first."""
+        """Results of the agent that wait for `postprocess` of what it had run before: the indexes
+        of these mini-batches, and the results."""
         super().__init__(order, work, return_after_s)
 
     def extend(self, work: ColumnBatch[Assigned]) -> None:
@@ -83,8 +84,9 @@ class StageRun(LeaseRun):
         """Begin as many mini-batches as there is room for; those of the agent wait for it."""
         on_the_way = len(self._at_stage) + len(self._at_agent)
         before_run = sum(task.stage == PREPROCESS for task in self._at_stage.values())
-        # More would be preprocessed in vain. The agent itself says when it has done enough.
-        takes = max(self.most - before_run, not on_the_way)
+        # More would be preprocessed in vain. Where nothing is on the way, one begins all the same:
+        # the agent itself says when it has done enough.
+        takes = max(self.most - before_run, 0 if on_the_way else 1)
         room = min(self._workers.count + RING - on_the_way, takes)
         while self._waiting and room > 0:
             assigned = self._waiting[0]
@@ -187,10 +189,10 @@ class StageRun(LeaseRun):
             self._report()
 
     def _report(self) -> None:
-        """Record what the agent has failed in, once all that it had run before is done.
+        """Hand on each result of the agent, once all that the agent had run before it is done.
 
-        A success that was recorded later would show that the failure has left the process whole:
-        what fails after it, in a process that is broken, would be charged.
+        Behind a failure, the success of an earlier mini-batch would show that the failure has left
+        the process whole: what fails later, in a process that is broken, would be charged.
         """
         while self._behind and self._behind[0][0].isdisjoint(self._at_stage):
             super()._take(self._behind.popleft()[1])

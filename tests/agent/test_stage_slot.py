@@ -56,8 +56,8 @@ class Workers:
         self._draw = draw
         self._tasks: list[StageTask] = []
 
-    def slots(self) -> tuple[()]:
-        """Return none: what is counted in them is not asked here."""
+    def counted(self) -> tuple[()]:
+        """Return nothing: what is counted in them is not asked here."""
         return ()
 
     def give(self, task: StageTask, *, at_once: bool = False) -> None:

@@ -153,6 +153,37 @@ def test_what_ended_for_a_lease_that_is_over_is_let_go(monkeypatch: pytest.Monke
     workers.stop()
 
 
+class Counts(Process):
+    """A slot whose process counts, and dies of its mini-batch; then the next one does not start."""
+
+    def run(self, lease: Lease) -> LeaseReturned:
+        """Die, and then wait for a start."""
+        if not lease.work:
+            return LeaseReturned(lease.id, "")
+        if self.is_staffed:
+            self.is_staffed = False
+            died = AgentExited("process000-00", -9, "killed", expected=False)
+            counted = died._replace(counted=(("tokens", 3.0),))
+            return LeaseReturned(lease.id, "", agent_events=(counted,))
+        self._killed.wait()
+        return LeaseReturned(lease.id, "", agent_events=(InitFailed("", Failure("", ""), 0.1),))
+
+    def counted(self) -> tuple[()]:
+        """Return nothing: no process is there."""
+        return ()
+
+
+def test_what_a_process_has_counted_that_has_died_is_known_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A limit of usage depends on it, while the lease of the slot goes on."""
+    monkeypatch.setattr(stage_worker, "Slot", Counts)
+    workers = workers_of(1)
+    workers.give(StageTask(Assigned(MiniBatch(0, None, ""), 1), PREPROCESS, None, None))
+    assert poll_for(lambda: workers.counted() == [("process000-00", (("tokens", 3.0),))])
+    workers.stop()
+
+
 class Waits(Works):
     """A slot whose process does it once it may."""
 

@@ -56,6 +56,12 @@ def has_run(results: Iterable[Results]) -> bool:
     )
 
 
+def counted_before(events: Iterable[AgentEvent]) -> list[tuple[str, Amounts]]:
+    """Return what the script has counted in processes that have ended, by process."""
+    ended = [one for one in [*events] if isinstance(one, AgentExited)]  # others may add to them
+    return [(one.process, one.counted) for one in ended if one.counted]
+
+
 class Slot:
     """Runs leases one after the other, each in the slot's agent or in a new one.
 
@@ -195,8 +201,7 @@ class Slot:
     def counted(self) -> tuple[tuple[str, Amounts], ...]:
         """Return what the script has counted in the processes of the slot; any thread may ask."""
         # The end of a process is told when the next one is up, or has failed.
-        ended = [one for one in [*self._events] if isinstance(one, AgentExited)]
-        by_process = [(one.process, one.counted) for one in ended if one.counted]
+        by_process = counted_before(self._events)
         agent = self._agent
         if agent is not None:
             with suppress(ValueError):  # the agent has ended and its page is closed

@@ -103,8 +103,7 @@ class StageSlot(Slot):
     def counted(self) -> tuple[tuple[str, Amounts], ...]:
         """Return what the script has counted in all processes of the slot."""
         workers = self._workers
-        stages = () if workers is None else workers.slots()
-        return (*super().counted(), *(one for slot in stages for one in slot.counted()))
+        return (*super().counted(), *(() if workers is None else workers.counted()))
 
     # ---- the agent ----
 

@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from daskprs._agent.supervision.far_stages import FarStageWorker
+from daskprs._agent.supervision.slot import counted_before
 from daskprs._agent.supervision.stage_worker import (
     KILL_AGAIN_S,
     StageEnded,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from daskprs._agent.supervision.stage_worker import StageTask
     from daskprs._agent.supervision.supervisor import Supervisor
     from daskprs._core.lease import AgentAssignment, AgentEvent
+    from daskprs._core.spending import Amounts
     from daskprs._core.stages import StageHost
 
 
@@ -197,6 +199,12 @@ class StageWorkers:
     def slots(self) -> list[Slot]:
         """Return the slots of the processes."""
         return [one.slot for one in self._workers]
+
+    def counted(self) -> list[tuple[str, Amounts]]:
+        """Return what the script has counted in the processes, also in those that have ended."""
+        # First what is there: what ends meanwhile is among the events by then.
+        there = [one for slot in self.slots() for one in slot.counted()]
+        return [*counted_before(self._events), *there]
 
     # ---- the threads ----
 

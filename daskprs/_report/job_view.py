@@ -254,10 +254,9 @@ class RateMeter:
 
     def see(self, stood: ProgressReported) -> None:
         """Take note of progress."""
-        fresh = stood.standing.settled - stood.standing.recovered
         if self._carried is None:
-            self._carried = fresh if self.is_of_resume else 0
-        fresh -= self._carried
+            self._carried = stood.standing.mini_batches.failed if self.is_of_resume else 0
+        fresh = stood.standing.settled - stood.standing.recovered - self._carried
         if fresh <= 0:
             if not any(slot.phase in AT_WORK for slot in stood.slots):
                 self._idle_until_s = stood.elapsed_s

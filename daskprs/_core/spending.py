@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 Amounts = tuple[tuple[str, float], ...]
 """Amounts by name."""
 LARGEST = 1 << 62
+ROUNDING = 1e-9
+"""The share of a limit by which sums of fractions may be wrong."""
+DIGITS = 12
+"""Digits of an amount that are shown: those that follow may come of the sums."""
 SURE_AFTER = 3
 """Mini-batches that have counted something else, after which a name counts as misspelt."""
 
@@ -94,10 +98,11 @@ class Spending:
             mean = self._ended[name] / self._attempts if self._attempts else 0.0
             begun = max(0, self._of_run[name] - self._ended[name])
             left = limit - spent.get(name, 0) - max(0.0, mean * in_flight - begun)
-            if left <= 0:
+            slack = ROUNDING * limit  # three times 0.1 is more than 0.3, and a fourth one fits
+            if left <= slack:
                 return 0
             if mean > 0:
-                fits = min(fits, int(left / mean))
+                fits = min(fits, int((left + slack) / mean))
         return -(-fits // 2)
 
     def higher(self, limits: Amounts) -> dict[str, Any]:
@@ -143,5 +148,7 @@ def _add(sums: Counter[str], amounts: Amounts | None, sign: int = 1) -> None:
 
 
 def plain(amount: float) -> Any:
-    """Return an amount as a whole number where it is one."""
+    """Return an amount as a whole number where it is one, and else without errors of a sum."""
+    if not float(amount).is_integer():
+        amount = float(f"{amount:.{DIGITS}g}")
     return int(amount) if float(amount).is_integer() else amount

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs._core.spending import LARGEST, Spending
+from daskprs._core.spending import LARGEST, Spending, plain
 
 REPORTS = st.lists(
     st.tuples(st.integers(0, 1), st.sampled_from(["process000", "process001"]), st.integers(0, 9)),
@@ -49,6 +49,23 @@ def test_only_what_fits_by_the_mean_may_begin() -> None:
     spending.take(0, "process000", (("tokens", 80.0),))
     assert spending.room(limits, 0) == 0
     assert "100 of 100 tokens, 0 of 1,000 calls" in spending.why_none(limits)
+
+
+@given(count=st.integers(2, 200), cents=st.integers(1, 999))
+def test_what_fits_exactly_may_begin(count: int, cents: int) -> None:
+    """Though sums of fractions are not exact, nor are they shown so."""
+    spending, each, used = Spending(), cents / 1000, 0.0
+    limits = (("usd", count * cents / 1000),)
+    for done in range(1, count):
+        used += each
+        spending.take(0, "process000", (("usd", used),))
+        spending.end([(("usd", each),)])
+        assert spending.room(limits, 0) == -(-(count - done) // 2)
+        assert spending.why_none(limits).startswith(f"it has used {done * cents / 1000:,g} of ")
+    spending.take(0, "process000", (("usd", used + each),))
+    spending.end([(("usd", each),)])
+    assert spending.room(limits, 0) == 0
+    assert spending.higher(limits) == {"usd": plain(2 * limits[0][1])}
 
 
 def test_what_is_never_counted_limits_nothing() -> None:

@@ -21,12 +21,46 @@ IGNORED = -1
 
 
 @dataclass(slots=True)
+class Settled:
+    """The counts of what is settled; empty ranges count nowhere."""
+
+    succeeded: int = 0
+    given_up: int = 0
+    items: int = 0
+    items_succeeded: int = 0
+    items_failed: int = 0
+    not_returned: int = 0
+    """Number of failed items of mini-batches that succeeded."""
+
+    def succeed(self, total: int, succeeded: int, alone: int = 0, sign: int = 1) -> int:
+        """Count a mini-batch that succeeded, or take it back; return its failed items.
+
+        `alone` is how many of them have failed by themselves.
+        """
+        failed = max(0, total - succeeded)
+        self.succeeded += sign
+        self.items += sign * total
+        self.items_succeeded += sign * succeeded
+        self.items_failed += sign * failed
+        self.not_returned += sign * (failed - alone)
+        return failed
+
+    def give_up(self, items: int, sign: int = 1) -> None:
+        """Count a mini-batch whose tries are spent, or take it back."""
+        self.given_up += sign
+        self.items += sign * items
+        self.items_failed += sign * items
+
+
+@dataclass(slots=True)
 class Budgets:
     """Counts final failures, and returns the exceeded limit on the first one beyond it."""
 
     limits: Limits
     failed_items: int = 0
     failed_mini_batches: int = 0
+    before: Settled = field(default_factory=Settled)
+    """What earlier runs have settled, and the plan has not come to: told, but not judged."""
 
     def fail_items(self, count: int) -> str | None:
         """Count items of a committed mini-batch that did not succeed."""
@@ -57,47 +91,17 @@ class Budgets:
         allowed = self.limits.allowed_failed_count
         if allowed == IGNORED or self.failed_mini_batches <= allowed:
             return None
-        noun = "mini-batch" if self.failed_mini_batches == 1 else "mini-batches"
-        return f"{self.failed_mini_batches} {noun} failed, more than allowed_failed_count={allowed}"
+        failed = self.failed_mini_batches + self.before.given_up
+        noun = "mini-batch" if failed == 1 else "mini-batches"
+        return f"{failed} {noun} failed, more than allowed_failed_count={allowed}"
 
     def _items_exceeded(self) -> str | None:
         allowed = self.limits.error_threshold
         if allowed == IGNORED or self.failed_items <= allowed:
             return None
-        noun = "item" if self.failed_items == 1 else "items"
-        return f"{self.failed_items} {noun} failed, more than error_threshold={allowed}"
-
-
-@dataclass(slots=True)
-class Settled:
-    """The counts of what is settled; empty ranges count nowhere."""
-
-    succeeded: int = 0
-    given_up: int = 0
-    items: int = 0
-    items_succeeded: int = 0
-    items_failed: int = 0
-    not_returned: int = 0
-    """Number of failed items of mini-batches that succeeded."""
-
-    def succeed(self, total: int, succeeded: int, alone: int = 0, sign: int = 1) -> int:
-        """Count a mini-batch that succeeded, or take it back; return its failed items.
-
-        `alone` is how many of them have failed by themselves.
-        """
-        failed = max(0, total - succeeded)
-        self.succeeded += sign
-        self.items += sign * total
-        self.items_succeeded += sign * succeeded
-        self.items_failed += sign * failed
-        self.not_returned += sign * (failed - alone)
-        return failed
-
-    def give_up(self, items: int, sign: int = 1) -> None:
-        """Count a mini-batch whose tries are spent, or take it back."""
-        self.given_up += sign
-        self.items += sign * items
-        self.items_failed += sign * items
+        failed = self.failed_items + self.before.items_failed
+        noun = "item" if failed == 1 else "items"
+        return f"{failed} {noun} failed, more than error_threshold={allowed}"
 
 
 @dataclass(slots=True)

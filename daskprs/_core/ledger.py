@@ -97,7 +97,7 @@ class Ledger:
         self._state = state = LedgerState(limits, expected, seed, stages)
         state.spending = self.spending = spending or Spending()
         if before is not None:
-            state.tally.before = before
+            state.tally.before = state.budgets.before = before
         self._timer = StallTimer(state)
         self._startup = StartupFailures(state)
         self._noted: set[str] = set()

@@ -339,6 +339,24 @@ def test_budgets_and_tries_count_anew(place: Place) -> None:
     assert [one["charged"] for one in row["attempts"] if one["run"] == 2].count(True) == 2
 
 
+def test_a_budget_that_earlier_runs_have_exceeded_is_told_with_all_that_has_failed(
+    place: Place,
+) -> None:
+    """As in the counts below: else the next limit would be too low again."""
+    place.add("a", "b", "c", "d")
+    place.spoil("a", "b", "c", "d")
+    options = {"on_error": "isolate", "independent_rows": True}
+    place.add("good")
+    place.run(**options)
+    with pytest.raises(daskprs.ParallelRunFailed) as caught:
+        place.run(**options, resume="extend", error_threshold=1)
+    failed = caught.value.result.items.failed
+    assert failed == 4
+    assert f"The job is Failed: {failed} items failed, more than error_threshold=1." in str(
+        caught.value
+    )
+
+
 def test_of_two_calls_that_were_checked_for_one_new_folder_the_second_is_refused(
     tmp_path: Path,
 ) -> None:

@@ -24,7 +24,7 @@ from daskprs._core.agent_allocation import AgentAllocator
 from daskprs._core.backlog import Backlog
 from daskprs._core.gpu_question import GpuQuestion
 from daskprs._core.isolation import Isolation
-from daskprs._core.lease import AgentNoted, LeaseReturned
+from daskprs._core.lease import AgentExited, AgentNoted, LeaseReturned
 from daskprs._core.leasing import Leasing
 from daskprs._core.ledger_state import LedgerState
 from daskprs._core.placement import Placement
@@ -239,10 +239,13 @@ class Ledger:
                 self._noted.add(event.text)
                 self._state.remark("warning", f"{event.process}: {event.text}")
 
-    def _count_usage(self, returned: LeaseReturned) -> None:
+    def _count_usage(self, returned: LeaseReturned, node: int) -> None:
         """Count what the attempts of a lease have used, and those that are committed now."""
         for made in returned.results:
-            self.spending.end(made.outcomes.column("usage"))
+            self.spending.end(made.outcomes.column("usage"), node, returned.process)
+        for event in returned.agent_events:
+            if isinstance(event, AgentExited):
+                self.spending.lose(node, event.process)
         for action in self._state.actions:
             if isinstance(action, Commit):
                 self.spending.commit(action.results.outcomes.column("usage"), action.positions)
@@ -264,7 +267,7 @@ class Ledger:
         self._tell_notes(returned)
         state.errors.starts.add(init_failure)
         self._settling.settle(returned, flight)
-        self._count_usage(returned)
+        self._count_usage(returned, slot.id.node)
         if returned.death is not None and not state.over:
             self._settling.handle_death(returned.death, flight)
         if state.over:

@@ -33,8 +33,12 @@ class Spending:
         self._useful = Counter[str](useful or {})
         self._processes: dict[tuple[int, str], dict[str, float]] = {}
         self._of_run = Counter[str]()
+        self._ended_in: dict[tuple[int, str], Counter[str]] = {}
+        """What attempts have used that have ended in a process, or with it."""
+        self._lost = Counter[str]()
+        """What attempts have used that have ended with their process: nobody knows which."""
         self._ended = Counter[str]()
-        """What the attempts of this run have used that have ended, and …"""
+        """What the attempts of this run have used that have ended by themselves, and …"""
         self._attempts = 0
         """… their number."""
         self._counting = 0
@@ -70,12 +74,22 @@ class Spending:
                 known[name] = amount
                 self._of_run[name] += more  # type: ignore[assignment]  # a Counter counts floats
 
-    def end(self, attempts: Sequence[Amounts | None]) -> None:
-        """Take what attempts have used that have ended."""
+    def end(self, attempts: Sequence[Amounts | None], node: int = 0, process: str = "") -> None:
+        """Take what attempts have used that have ended in a process."""
         self._attempts += len(attempts)
         if attempts.count(None) < len(attempts):
+            in_process = self._ended_in.setdefault((node, process), Counter())
             for amounts in attempts:
                 _add(self._ended, amounts)
+                _add(in_process, amounts)
+
+    def lose(self, node: int, process: str) -> None:
+        """Take the end of a process: what it has counted beside that is under way no more."""
+        ended = self._ended_in.setdefault((node, process), Counter())
+        for name, amount in self._processes.get((node, process), {}).items():
+            more = max(0, amount - ended[name])
+            self._lost[name] += more  # type: ignore[assignment]  # a Counter counts floats
+            ended[name] += more  # type: ignore[assignment]  # as above
 
     def commit(
         self, attempts: Sequence[Amounts | None], positions: Iterable[int], sign: int = 1
@@ -96,7 +110,7 @@ class Spending:
         spent = self.spent
         for name, limit in limits:
             mean = self._ended[name] / self._attempts if self._attempts else 0.0
-            begun = max(0, self._of_run[name] - self._ended[name])
+            begun = max(0, self._of_run[name] - self._ended[name] - self._lost[name])
             left = limit - spent.get(name, 0) - max(0.0, mean * in_flight - begun)
             slack = ROUNDING * limit  # three times 0.1 is more than 0.3, and a fourth one fits
             if left <= slack:

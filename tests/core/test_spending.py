@@ -51,6 +51,20 @@ def test_only_what_fits_by_the_mean_may_begin() -> None:
     assert "100 of 100 tokens, 0 of 1,000 calls" in spending.why_none(limits)
 
 
+def test_what_has_ended_with_its_process_leaves_room_for_what_is_under_way() -> None:
+    """Else the mini-batches under way would seem to have used that already."""
+    limits = (("tokens", 100.0),)
+    spending = Spending()
+    spending.take(0, "process000", (("tokens", 40.0),))
+    spending.end([(("tokens", 10.0),), (("tokens", 10.0),)], 0, "process000")
+    assert spending.room(limits, 2) == 3  # of six
+    for _ in range(2):
+        spending.lose(0, "process000")
+    assert spending.room(limits, 2) == 2  # of four: two more have begun elsewhere
+    spending.take(0, "process001", (("tokens", 10.0),))
+    assert spending.room(limits, 2) == 2
+
+
 @given(count=st.integers(2, 200), cents=st.integers(1, 999))
 def test_what_fits_exactly_may_begin(count: int, cents: int) -> None:
     """Though sums of fractions are not exact, nor are they shown so."""

@@ -367,10 +367,9 @@ class Ledger:
                 self._settling.release_waiting()
                 self._settling.give_up_waiting(is_last=True)
                 self._leasing.feed()
-        if state.backlog.exhausted and not state.over:
+        if state.backlog.empty and not state.leases and not state.over:
+            # Of whatever error of ours: better a job that fails than one without these rows.
+            state.abort_if(state.tally.lost())
             state.abort_if(state.budgets.judge_percent(state.tally.planned))
-            if state.backlog.empty and not state.leases and not state.over:
-                # Of whatever error of ours: better a job that fails than one without these rows.
-                state.abort_if(state.tally.lost())
-                state.finish()
+            state.finish()
         state.interrupt_if_due()

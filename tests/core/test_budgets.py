@@ -127,7 +127,20 @@ def test_percent_is_exact(desk: Any, *, failed: int, percent: float, ends: bool)
     assert it.finished is not ends
 
 
-def test_percent_is_judged_once_every_mini_batch_has_been_in_a_lease(desk: Any) -> None:
+def test_percent_is_judged_once_every_mini_batch_has_been_tried(desk: Any) -> None:
+    """Not while other leases hold some, whose rows are kept."""
+    it = desk(3, slots=2, allowed_failed_percent=0, run_max_try=1)
+    first, second = it.leases
+    it.fail(first)
+    assert len(it.given_up) == 1
+    it.do(second)
+    assert it.abort is None
+    it.do(next(iter(it.leases)))
+    assert "1 of 3 mini-batches failed" in it.abort.reason
+    assert len(it.committed) == 2
+
+
+def test_percent_is_judged_by_all_mini_batches(desk: Any) -> None:
     """The first failure of ten is not yet a hundred percent."""
     it = desk(4, allowed_failed_percent=25, run_max_try=1)
     slot = next(iter(it.leases))

@@ -24,13 +24,17 @@ SURE_AFTER = 3
 
 
 class Spending:
-    """The amounts of a job; `spent` and `useful` are those of its earlier runs."""
+    """The amounts of a job; those of its earlier runs, and the mini-batches done in them."""
 
     def __init__(
-        self, spent: Mapping[str, float] | None = None, useful: Mapping[str, float] | None = None
+        self,
+        spent: Mapping[str, float] | None = None,
+        useful: Mapping[str, float] | None = None,
+        done: int = 0,
     ) -> None:
         self._before = Counter[str](spent or {})
         self._useful = Counter[str](useful or {})
+        self._means_before = {name: one / done for name, one in self._useful.items() if done}
         self._processes: dict[tuple[int, str], dict[str, float]] = {}
         self._of_run = Counter[str]()
         self._ended_in: dict[tuple[int, str], Counter[str]] = {}
@@ -103,13 +107,15 @@ class Spending:
     def room(self, limits: Amounts, in_flight: int, untried: int = 1) -> int:
         """Return how many more mini-batches may begin: `untried`, as long as none has ended.
 
-        What those that are under way will use is estimated by the mean of all attempts so far. Only
-        half of what fits may begin at a time: the next ones may use more than the mean.
+        What those that are under way will use is estimated by the mean of all attempts so far; at
+        first, by that of the mini-batches that earlier runs have done. Only half of what fits may
+        begin at a time: the next ones may use more than the mean.
         """
         fits = LARGEST if self._attempts else 2 * untried
         spent = self.spent
         for name, limit in limits:
-            mean = self._ended[name] / self._attempts if self._attempts else 0.0
+            known = self._means_before.get(name, 0.0)
+            mean = self._ended[name] / self._attempts if self._attempts else known
             begun = max(0, self._of_run[name] - self._ended[name] - self._lost[name])
             left = limit - spent.get(name, 0) - max(0.0, mean * in_flight - begun)
             slack = ROUNDING * limit  # three times 0.1 is more than 0.3, and a fourth one fits

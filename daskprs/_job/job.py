@@ -304,7 +304,7 @@ class Job:
             first_process=call.folder.next_process,
             seed=call.job_id,
             stages=call.options.stages,
-            spending=Spending(store.spent_before, store.useful_before),
+            spending=Spending(store.spent_before, store.useful_before, before.succeeded),
             pieces=None if call.items is None else Pieces((call.items,)),
             before=before,
             ahead=expected is None,

@@ -51,6 +51,18 @@ def test_only_what_fits_by_the_mean_may_begin() -> None:
     assert "100 of 100 tokens, 0 of 1,000 calls" in spending.why_none(limits)
 
 
+def test_a_resume_begins_only_what_fits_by_the_mean_of_the_runs_before() -> None:
+    """Until its own attempts show another one: all calls of all processes begin at once."""
+    spending = Spending({"tokens": 70.0}, {"tokens": 60.0}, 6)
+    assert spending.room((("tokens", 75.0),), 0, untried=64) == 0
+    assert spending.room((("tokens", 100.0),), 0, untried=64) == 2  # of three
+    assert spending.room((("tokens", 100.0),), 3, untried=64) == 0
+    assert spending.room((("calls", 100.0),), 3, untried=64) == 64
+    spending.take(0, "process000", (("tokens", 1.0),))
+    spending.end([(("tokens", 1.0),)])
+    assert spending.room((("tokens", 100.0),), 0) == 15
+
+
 def test_what_has_ended_with_its_process_leaves_room_for_what_is_under_way() -> None:
     """Else the mini-batches under way would seem to have used that already."""
     limits = (("tokens", 100.0),)

@@ -156,7 +156,9 @@ class Driver:
                 expected=None if scenario.partitions else scenario.count,
                 seed=job_id,
                 stages=scenario.stages,
-                spending=Spending(store.spent_before, store.useful_before),
+                spending=Spending(
+                    store.spent_before, store.useful_before, store.settled_before().succeeded
+                ),
             )
             listeners: Any = Listener(stage.books, epoch, stage.disk.record)
             job = spec_of(job_id, stage.folder, epoch, scenario, self._reader)

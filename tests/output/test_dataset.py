@@ -131,6 +131,18 @@ def test_folders_are_made_of_categories_and_numbers(tmp_path: Path) -> None:
     assert folders == ["kind=a/n=2/flag=false", "kind=b/n=1/flag=true"]
 
 
+def test_the_manifest_names_the_mini_batches_with_rows_in_each_file(tmp_path: Path) -> None:
+    """Not all those of the part: it has a file in each folder."""
+    towns = [["Lima"], ["Lima", "Rome"], [], ["Rome"], []]
+    of_town = {i: pd.Series(of, dtype="str") for i, of in enumerate(towns)}
+    results = {i: pd.DataFrame({"town": of, "x": i}) for i, of in of_town.items()}
+    for by, expected in (("town",), [[0, 1], [1, 3]]), ((), [[0, 3]]):
+        base = tmp_path / str(len(by))
+        publish(base, results, PARQUET._replace(partition_by=by, file_size_bytes=1 << 20))
+        files = manifest(target_of(base))["files"]
+        assert [one["mini_batches"] for one in files] == expected
+
+
 def test_a_mini_batch_that_failed_leaves_no_gap(tmp_path: Path) -> None:
     """Those behind it do not wait."""
     with driving(tmp_path / "job", target_of(tmp_path), PARQUET) as driver:

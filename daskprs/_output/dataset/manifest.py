@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from daskprs._output.journal.history import PublishedPart
+    from daskprs._output.journal.history import PublishedFile, PublishedPart
     from daskprs._output.spec import OutputSpec
 
 FORM = 1
@@ -30,7 +30,6 @@ def manifest_of(
     first = 0
     for part in parts:
         numbers = mini_batches[first : first + part.mini_batches]
-        bounds = [numbers[0], numbers[-1]] if numbers else None
         first += part.mini_batches
         files += [
             {
@@ -38,7 +37,7 @@ def manifest_of(
                 "rows": one.rows,
                 "bytes": one.size,
                 "crc32": f"{one.checksum:08x}",
-                "mini_batches": bounds,
+                "mini_batches": _bounds(numbers, one),
             }
             for one in part.files
         ]
@@ -52,6 +51,12 @@ def manifest_of(
         "partition_by": list(spec.partition_by),
         "files": files,
     }
+
+
+def _bounds(numbers: Sequence[int], file: PublishedFile) -> list[int] | None:
+    """Return the first and the last mini-batch of a part with rows in a file; None without rows."""
+    within = [number for number, count in zip(numbers, file.counts, strict=True) if count]
+    return [within[0], within[-1]] if within else None
 
 
 def made_by(job: str, fingerprint: dict[str, Any]) -> dict[str, Any]:

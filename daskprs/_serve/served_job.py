@@ -28,7 +28,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
-import math
 import os
 import re
 import shutil
@@ -145,6 +144,8 @@ class ServedJob:
         """Held while the job folder is read, so that only one request waits for it."""
         self._state: JobState | None = None
         self._look_again_s = 0.0
+        self._whole_turn: int | None = None
+        """The turn at whose end the state was read."""
         self._end: tuple[int, ServedStatus | None, int | None] = 0, None, None
         """The last turn whose end is known, its status, and the mark of the job folder then."""
         self.turn = max(
@@ -274,8 +275,6 @@ class ServedJob:
         """Return the status while a process works in the job folder that is not of the service."""
         with suppress(OSError, JobFolderError):
             if holder_of((self.run or self.job).lock) is not None:
-                if self._look_again_s == math.inf:  # its counts go on
-                    self._look_again_s = 0.0
                 return ServedStatus(RUNNING)
         return None
 
@@ -336,17 +335,20 @@ class ServedJob:
 
         A journal of a million mini-batches takes seconds to read, so frequent requests receive the
         last state read, for a time in proportion. So do requests that come while it is read. The
-        journal of an ended job is read once.
+        journal of an ended job is read once, and None is returned until then: earlier counts are
+        not those of its end.
         """
+        turn = self._end[0] if is_over else None  # another one may have been queued meanwhile
         if self._reading.acquire(blocking=False):
             try:
-                if is_over and self._look_again_s != math.inf:
-                    self._state, self._look_again_s = self._read_state(), math.inf
+                if is_over:
+                    if self._whole_turn != turn:
+                        self._state, self._whole_turn = self._read_state(), turn
                 elif time.monotonic() >= self._look_again_s:
                     self._state = self._read_state()
             finally:
                 self._reading.release()
-        return self._state
+        return self._state if self._whole_turn == turn or not is_over else None
 
     def _recorded(self) -> tuple[str, str]:
         """Return the status in the job folder and its reason; empty if there is none."""
@@ -364,6 +366,7 @@ class ServedJob:
     def _read_state(self) -> JobState | None:
         from daskprs._job.status import state_of
 
+        self._whole_turn = None
         begun_s = time.thread_time()
         try:
             return state_of(self.job)

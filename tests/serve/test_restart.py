@@ -177,6 +177,44 @@ def test_a_resume_that_is_canceled_while_it_waits_is_canceled(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("inline")
+def test_counts_go_on_after_a_resume_while_the_end_before_it_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request for them has seen the end of the turn before. No other one gets older counts."""
+    folder, data = tmp_path / "batchjob-1", pd.DataFrame({"a": [1]})
+    job = ServedJob.create(folder, asked("batchjob-1", "2026", folder), 1)
+    with pytest.raises(daskprs.ParallelRunFailed):
+        daskprs.parallel_run(data, _fails, job_dir=folder / "job")
+    job.write_end(42)
+    assert job.own_status() == ServedStatus("Failed")
+    state_of = daskprs._job.status.state_of
+    met: list[object] = []
+
+    def resumed(folder: JobFolder) -> JobState:
+        if not met:
+            job.queue(2)
+            met.append(job.job_state(is_over=True))
+        return state_of(folder)
+
+    monkeypatch.setattr("daskprs._job.status.state_of", resumed)
+    before = job.job_state(is_over=True)
+    assert before is not None
+    assert before.mini_batches == Counts(1, 0, 1)
+    again: dict[str, Any] = {"resume": True, "accept_changes": "script"}
+    daskprs.parallel_run(data, _works, job_dir=folder / "job", **again)
+    job.write_end(0)
+    for is_over in (False, True):
+        assert poll_for(lambda is_over=is_over: _done(job, is_over=is_over) == 1)
+        assert job.own_status() == ServedStatus("Completed")
+    assert met == [None]
+
+
+def _done(job: ServedJob, *, is_over: bool) -> int | None:
+    state = job.job_state(is_over=is_over)
+    return None if state is None else state.mini_batches.succeeded
+
+
+@pytest.mark.usefixtures("inline")
 def test_a_job_that_its_operator_has_resumed_is_as_its_folder_says(
     registry: JobQueue, tmp_path: Path
 ) -> None:

@@ -146,6 +146,10 @@ def _begun(folder: JobFolder, proof: Proof) -> Verification:
     if proof.is_whole and status == JobStatus.COMPLETED and then != items.total:
         what = f"the job ended with {then:,} items, and its journals have {items.total:,}"
         found.findings.append(Finding(str(folder), what, "Put the journals back from a copy."))
+    for journal in proof.no_journals:
+        found.notes.append(
+            f"{journal} is not there: its run ended before it had begun, or the journal was removed"
+        )
     if proof.torn_bytes:
         found.notes.append(
             f"{proof.torn_bytes:,} bytes at the end of a journal were being written when a driver "

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from daskprs._folders.job_lock import begun_epochs
+from daskprs._folders.job_lock import begun_epochs, epochs_of
 from daskprs._output.journal.history import MANIFEST, History
 from daskprs._output.journal.recovery import broken_in_spools, publication_in_place
 from daskprs._output.publish.output_file import files_below
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 OF_READERS = ("_", ".")
 """Beginnings of names that readers of data sets pass over."""
+_WITHOUT = (
+    "Without it, a resume runs again what its records committed, or refuses if the rows are "
+    "published."
+)
 HEADER = -1
 """The number of the header, among those of mini-batches; it has no checksum of its own."""
 
@@ -110,6 +114,8 @@ class Proof:
         """How many files were read, and how many bytes of them."""
         self.torn_bytes = 0
         """Bytes at the ends of journals that were being written when a driver died."""
+        self.no_journals: list[Path] = []
+        """Journals that are not there, of runs that have left no rows either."""
         self.is_whole = True
         """Whether the journals have lost no record."""
         self._folder = folder
@@ -117,6 +123,7 @@ class Proof:
         self.history = History(folder, lambda path, line: lines.setdefault(path, []).append(line))
         self._standing = self.history.standing()
         self._read_journals(lines)
+        self._miss_journals()
         self._check_counts()
 
     @cached_property
@@ -178,11 +185,28 @@ class Proof:
                     Finding(
                         str(journal),
                         f"is not what was written: line {lines[0].number}",
-                        "Put the journal back from a copy. Without it, a resume runs again what "
-                        "these records committed, or refuses if the rows are published.",
+                        f"Put the journal back from a copy. {_WITHOUT}",
                         (start, end),
                     )
                 )
+
+    def _miss_journals(self) -> None:
+        """Look for runs without a journal: one that ended before it had begun has no rows."""
+        folder = self._folder
+        claimed = epochs_of(folder, folder.epoch, folder.spools, folder.typed_spools)
+        for epoch in sorted({*claimed} - {*begun_epochs(folder)}):
+            journal, spools = (
+                folder.journal(epoch),
+                (folder.spools(epoch), folder.typed_spools(epoch)),
+            )
+            if not any(one.stat().st_size for rows in spools for one in rows.glob("*")):
+                self.no_journals.append(journal)
+                continue
+            self.is_whole = False
+            what = "is missing, and its run has left rows: it was moved or removed"
+            self.findings.append(
+                Finding(str(journal), what, f"Put it back from a copy. {_WITHOUT}")
+            )
 
     def _check_counts(self) -> None:
         """Compare the records of mini-batches with their number at the end of the plan."""

@@ -228,6 +228,19 @@ def test_a_line_that_was_being_written_when_the_driver_died_is_no_finding(tmp_pa
     assert [one.where for one in proof_of(tmp_path)] == [str(journal)]
 
 
+def test_a_journal_that_was_removed_is_found_by_the_rows_of_its_run(tmp_path: Path) -> None:
+    """Without rows, the run may have ended before it had begun."""
+    unfinished(tmp_path)
+    folder = JobFolder(tmp_path / "job")
+    folder.epoch(3).touch()
+    proof = Proof(folder)
+    assert (proof.findings, proof.no_journals) == ([], [folder.journal(3)])
+    folder.journal(2).unlink()
+    (found,) = proof_of(tmp_path)
+    assert found.where == str(folder.journal(2))
+    assert found.what.startswith("is missing")
+
+
 def test_what_is_found_in_rows_is_whole_after_a_resume(tmp_path: Path) -> None:
     """The next step does what it says: the same bytes are there again."""
     for spec in (HEADED, PARQUET, ONE_FILE):

@@ -271,6 +271,7 @@ class Ledger:
         if returned.death is not None and not state.over:
             self._settling.handle_death(returned.death, flight)
         if state.over:
+            state.backlog.put_back(flight.entries.values())  # of them, nothing is settled
             return
         if self._gpu_question.answer(returned):
             self._allocator.hide_gpus()

@@ -48,6 +48,20 @@ def test_within_one_lease_what_comes_before_the_end_is_committed_and_what_follow
     assert said[-1] is it.abort
 
 
+def test_the_rest_of_the_lease_that_ends_the_job_waits_for_a_resume(
+    desk: Any, an_outcome: Any
+) -> None:
+    """Each mini-batch of the plan still counts in one state."""
+    it = desk(1000, allowed_failed_count=0, run_max_try=1)
+    slot = next(iter(it.leases))
+    it.do(slot, seconds_each=0.01)
+    before, (one, two, *_) = it.ledger.standing(), it.indexes(slot)
+    it.give(slot, an_outcome(one), an_outcome(two, status=Status.RUN_EXCEPTION))
+    after = it.ledger.standing()
+    assert after.running == 0
+    assert after.waiting == before.waiting + before.running - 2
+
+
 @pytest.mark.parametrize("threshold", [0, 3, 10])
 def test_error_threshold_counts_items_of_successful_mini_batches_too(
     desk: Any, threshold: int

@@ -92,10 +92,11 @@ class MemorySizes:
         state.at_most = max(self._needed)
         self._needed = [one for one in self._needed if one < state.at_most]
         state.actions.append(KeepSize(state.at_most))
+        items = "row or file" if state.at_most == 1 else "rows or files"
         beside = " Lower mini_batch_size to that: larger ones have no stage processes."
         state.remark(
             "notice",
-            f"two mini-batches ran out of memory, and did not with {state.at_most} rows or files "
+            f"two mini-batches ran out of memory, and did not with {state.at_most} {items} "
             "in a call of run(): from now on, no call gets more. The next job with this script "
             f"begins so.{'' if state.stages is None else beside}",
         )

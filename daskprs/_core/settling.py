@@ -524,10 +524,11 @@ class Settling:
         failed = state.tally.commit(kept.total, kept.succeeded, empty=False, alone=kept.alone)
         state.tally.recovered += 1
         state.actions.append(KeepCommit(entry.mini_batch))
+        items = "item that has" if kept.alone == 1 else "items that have"
         state.remark(
             "warning",
-            f"{entry.mini_batch.described} stays as it was, without {kept.alone} items that have "
-            f"failed before: {outcome.failure or outcome.status}",
+            f"{entry.mini_batch.described} stays as it was, without {kept.alone} {items} failed "
+            f"before: {outcome.failure or outcome.status}",
         )
         state.abort_if(state.budgets.fail_items(failed))
 

@@ -50,8 +50,9 @@ def with_known_size(call: CheckedCall, limits: Limits) -> Limits:
 
 def known_size_told(at_most: int) -> str:
     """Return what people hear of a job that begins with a known size."""
+    items = "row or file" if at_most == 1 else "rows or files"
     return (
-        f"no call of run() gets more than {at_most} rows or files: with more, an earlier job with "
+        f"no call of run() gets more than {at_most} {items}: with more, an earlier job with "
         f"this script, or an earlier run of this job, ran out of memory. {_folder()} has the sizes "
         "of all scripts."
     )

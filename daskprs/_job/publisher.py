@@ -40,7 +40,10 @@ class Publisher:
         rows = call.options.output_action == "append_row"
         is_empty = items.total > 0 and items.succeeded == 0
         if rows and is_empty and not call.may_be_empty:
-            return f"not one of {items.total:,} {call.source.unit}s succeeded"
+            unit = call.source.unit
+            if items.total == 1:
+                return f"its only {unit} has not succeeded"
+            return f"not one of {items.total:,} {unit}s succeeded"
         job_input.finish(store)
         with reported(call.folder.path):  # first: what is Completed has the table that is true
             store.write_failed()

@@ -77,8 +77,10 @@ def _standing(folder: JobFolder, state: JobState, figures: RecordedFigures) -> S
 def _verdict(state: JobState, figures: RecordedFigures) -> str:
     """Return the state of a job in a sentence or two."""
     counts = state.mini_batches
-    total = "" if state.planned is None else f" of {state.planned:,}"
-    done = f"{counts.succeeded:,}{total} mini-batches are done"
+    done = counted(counts.succeeded, "mini-batch")
+    if state.planned is not None:
+        done = f"{counts.succeeded:,} of {state.planned:,} mini-batches"
+    done += f" {'is' if counts.succeeded == 1 else 'are'} done"
     failed = f", {counts.failed:,} failed" if counts.failed else ""
     took = duration(figures.work.length_s)
     if state.status == RUNNING:

@@ -144,7 +144,7 @@ def _begun(folder: JobFolder, proof: Proof) -> Verification:
     found = Verification(str(folder), status, mini_batches, items, output)
     then = Counts(*history.ended["items"]).total if history.ended else items.total
     if proof.is_whole and status == JobStatus.COMPLETED and then != items.total:
-        what = f"the job ended with {then:,} items, and its journals have {items.total:,}"
+        what = f"the job ended with {counted(then, 'item')}, and its journals have {items.total:,}"
         found.findings.append(Finding(str(folder), what, "Put the journals back from a copy."))
     for journal in proof.no_journals:
         found.notes.append(
@@ -225,9 +225,8 @@ def _check_input(
             if rereads:
                 settled = _Settled(history, is_complete=found.is_complete)
                 found.findings += settled.differences(source)
-                found.input = (
-                    f"{settled.items:,} items in {settled.count:,} mini-batches, read again"
-                )
+                items = counted(settled.items, "item")
+                found.input = f"{items} in {counted(settled.count, 'mini-batch')}, read again"
     except (DaskprsError, OSError) as error:
         found.input = "not compared: it cannot be read"
         found.findings.append(Finding("the input", f"cannot be read: {error}", RESTORE))
@@ -336,7 +335,7 @@ class _Settled:
         else:
             self.items += count
             if count != total:
-                what = f"has {count:,} items in it, and {total:,} were committed"
+                what = f"has {counted(count, 'item')} in it, and {total:,} were committed"
         if what:
             numbers = [(mini_batch.index, mini_batch.index)]
             yield Finding(mini_batch.label or "the input", what, RESTORE, None, numbers, total)

@@ -238,8 +238,8 @@ class RowMatcher:
                 self._places.append(places + first)
                 return
         self._refuse(
-            f"mini-batch {self._mini_batch} has {total} rows, and its result {count} without an "
-            "index"
+            f"mini-batch {self._mini_batch} has {total} row{'' if total == 1 else 's'}, and its "
+            f"result {count} without an index"
         )
 
     def _match_by_index(

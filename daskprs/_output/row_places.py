@@ -182,5 +182,9 @@ def _refuse_other_file(published: Publication, file: str | None) -> None:
 
 
 def _no_row(where: Path, number: int, count: int) -> OptionError:
-    has = f"{where} has {count:,} rows, numbered from 0." if count else f"{where} has no rows."
+    has = (
+        f"{where} has {count:,} row{'' if count == 1 else 's'}, numbered from 0."
+        if count
+        else f"{where} has no rows."
+    )
     return OptionError(Option("output_row", number), f": {has}")

@@ -283,8 +283,9 @@ def _fewer(standing: Progress) -> str:
     """Return a sentence about items that count as failed, though nothing failed."""
     if not standing.not_returned:
         return ""
-    fewer = f"{standing.not_returned:,} fewer items than it was given"
-    return f" run() returned {fewer}, which count as failed."
+    count = standing.not_returned
+    noun, counts = ("item", "counts") if count == 1 else ("items", "count")
+    return f" run() returned {count:,} fewer {noun} than it was given, which {counts} as failed."
 
 
 OTHERS = {

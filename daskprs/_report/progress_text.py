@@ -55,14 +55,15 @@ def counts_text(view: View, width: int | None = None) -> str:
     """
     standing = view.standing
     total = standing.planned
-    counts = f"{standing.settled:,}" if total is None else f"{standing.settled:,}/{total:,}"
-    if total is not None and width is not None:
-        counts = counts.rjust(2 * len(f"{total:,}") + 1)
+    counts = counted(standing.settled, "mini-batch")
+    if total is not None:
+        counts = f"{standing.settled:,}/{total:,}"
+        counts = counts.rjust(0 if width is None else 2 * len(f"{total:,}") + 1) + " mini-batches"
     is_over = view.ended or view.doing or standing.settled == total
     left = None if view.left is None or is_over else rough_range(*view.left)
     return _fitting(
         [
-            _Part(0, f"{counts} mini-batches"),
+            _Part(0, counts),
             _Part(1, _some(standing.mini_batches.failed, "failed")),
             _Part(4, _some(view.retried, "retried")),
             _Part(4, _some(standing.throttled, "throttled")),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from daskprs._core.ending import EXIT_FAILED
+from daskprs._report.humanize import counted
 from daskprs._serve.bodies import NAME_PATTERN
 from daskprs._serve.http_errors import Refusal, not_found
 from daskprs._serve.retention import Retention
@@ -256,7 +257,9 @@ class JobQueue:
             headers = {"Retry-After": str(RETRY_AFTER_END_S)}
             raise Refusal(503, "ServiceEnding", message, headers=headers)
         if len(self._queue) >= self._max_queued:
-            message = f"{len(self._queue)} jobs are waiting; this service takes no more for now."
+            waiting = counted(len(self._queue), "job")
+            verb = "is" if len(self._queue) == 1 else "are"
+            message = f"{waiting} {verb} waiting; this service takes no more for now."
             headers = {"Retry-After": str(RETRY_AFTER_S)}
             raise Refusal(429, "TooManyJobs", message, headers=headers)
 

@@ -19,7 +19,7 @@ from daskprs._folders.job_lock import has_begun
 from daskprs._output.committed_rows import CommittedRows
 from daskprs._output.journal.changes import check_unchanged
 from daskprs._output.journal.history import History
-from daskprs._output.journal.recovery import Resumption
+from daskprs._output.journal.recovery import Resumption, _unfinished
 from daskprs._output.publish import ordered_text
 from daskprs._output.read_rows import read_rows
 from daskprs._output.spec import OutputSpec
@@ -815,3 +815,14 @@ def test_a_fingerprint_means_the_same_before_and_after_json(tmp_path: Path) -> N
         pass
     with driving(tmp_path / "job", None, TYPED, fingerprint, resume=True):
         pass
+
+
+@pytest.mark.parametrize(
+    ("count", "left", "text"),
+    [(1, 1, "of 1 mini-batch of"), (3, 1, "1 has neither"), (3, 2, "2 have neither")],
+)
+def test_what_a_job_lacks_is_said_in_the_right_number(
+    tmp_path: Path, count: int, left: int, text: str
+) -> None:
+    """One mini-batch has no rows, two have none."""
+    assert text in _unfinished(JobFolder(tmp_path), count, left)

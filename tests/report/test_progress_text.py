@@ -201,6 +201,7 @@ def test_speed_leaves_out_what_earlier_runs_have_given_up(looks: dict[int, float
                 "45 s–1.5 min left, 1 s, 3.0/min"
             ),
         ),
+        (View(standing(1, **UNKNOWN), 1, per_s=2.5), "1 mini-batch, 1 s, 2.5/s"),
         (View(standing(4, **UNKNOWN), 1, per_s=2.5), "4 mini-batches, 1 s, 2.5/s"),
         (View(standing(4, **UNKNOWN), 1, per_s=0.0005), "4 mini-batches, 1 s, 1.8/h"),
         (View(standing(10), 1, per_s=2.0, ended=True), "10/10 mini-batches, 1 s, 2.0/s"),

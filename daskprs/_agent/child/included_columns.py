@@ -207,7 +207,8 @@ class IncludedColumns:
             "repetition keep it, and reset_index drops it"
         )
         return ReturnTypeError(
-            f"run() returned {count} rows for a mini-batch of {self._count}, and {OPTION} cannot "
+            f"run() returned {count} row{'' if count == 1 else 's'} for a mini-batch of "
+            f"{self._count}, and {OPTION} cannot "
             f"match them: {why}. Return all at once as many rows as the mini-batch has, in its "
             f"order{keep if self._has_index else ''}."
         )

@@ -316,9 +316,15 @@ def read_records(
     # sign that the first column is an index.
     for place in np.flatnonzero(fields != len(names)):
         if not dialect.is_blank(body[bounds[place] : bounds[place + 1]]):
-            msg = f"{fields[place]} fields where {len(names)} are expected"
+            msg = _fields(fields[place], names)
             raise ParserError(msg)
     return read_csv(_with_line_feeds(body, ends), names, dialect, **options)
+
+
+def _fields(count: int, names: Sequence[str]) -> str:
+    """Say that a record has another number of fields than there are columns."""
+    fields = "1 field" if count == 1 else f"{count} fields"
+    return f"{fields} where {len(names)} {'is' if len(names) == 1 else 'are'} expected"
 
 
 def _with_line_feeds(body: bytes, ends: Positions) -> bytes:
@@ -378,8 +384,7 @@ def _what_is_wrong(
         return f"a quoted field of this record is never closed: {shown!r}."
     cells = _cells(text, dialect.delimiter)
     if len(cells) not in (0, len(names)):
-        fields = "1 field" if len(cells) == 1 else f"{len(cells)} fields"
-        return f"{fields} where {len(names)} are expected: {shown!r}."
+        return f"{_fields(len(cells), names)}: {shown!r}."
     bad_cell = _bad_cell(parser, cells, names)
     return bad_cell or f"{shown!r} does not fit: {error or 'its types differ from those before'}."
 

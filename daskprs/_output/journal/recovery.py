@@ -261,8 +261,9 @@ def _whole_again(count: int, why: str) -> str:
 
 
 def _unfinished(folder: JobFolder, count: int, left: int) -> str:
+    noun, have = "mini-batch" if count == 1 else "mini-batches", "has" if left == 1 else "have"
     return (
-        f"of {count} mini-batches of the job in {folder}, {left} have neither "
+        f"of {count} {noun} of the job in {folder}, {left} {have} neither "
         "rows nor failed in the end: it has not come to its end, or its input or output was moved "
         "or changed. Do all of that by `daskprs resume`, or in Python by resume=True."
     )

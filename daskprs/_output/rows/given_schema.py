@@ -51,7 +51,7 @@ def schema_text(given: Any) -> str:
         columns = [(field.name, field) for field in given]
     elif isinstance(given, pd.DataFrame):
         if len(given):
-            msg = f"the frame has {len(given)} rows"
+            msg = f"the frame has {len(given)} row{'' if len(given) == 1 else 's'}"
             raise ValueError(msg)
         columns = list(given.dtypes.items())
     elif isinstance(given, Mapping):

@@ -168,7 +168,7 @@ def test_an_error_names_the_stage_that_returned_too_little(tmp_path: Path) -> No
     """It said that run() did."""
     options = {"preprocess": None, "postprocess": lambda rows: rows[:1], "run_max_try": 1}
     options |= {"preprocess_processes": None, "include_columns": ["n"]}
-    with pytest.raises(daskprs.ParallelRunFailed, match=r"postprocess\(\) returned 1 rows"):
+    with pytest.raises(daskprs.ParallelRunFailed, match=r"postprocess\(\) returned 1 row for a"):
         score(tmp_path, table(3), lambda rows: rows[["decode"]].reset_index(drop=True), **options)
 
 

@@ -40,7 +40,7 @@ class Spending:
         self._ended_in: dict[tuple[int, str], Counter[str]] = {}
         """What attempts have used that have ended in a process, or with it."""
         self._lost = Counter[str]()
-        """What attempts have used that have ended with their process: nobody knows which."""
+        """What processes had counted when they ended, beyond what their attempts have reported."""
         self._ended = Counter[str]()
         """What the attempts of this run have used that have ended by themselves, and …"""
         self._attempts = 0
@@ -89,8 +89,11 @@ class Spending:
 
     def lose(self, node: int, process: str) -> None:
         """Take the end of a process: what it has counted beside that is under way no more."""
+        counted = self._processes.get((node, process))
+        if counted is None:  # most jobs count nothing, and may have a million processes
+            return
         ended = self._ended_in.setdefault((node, process), Counter())
-        for name, amount in self._processes.get((node, process), {}).items():
+        for name, amount in counted.items():
             more = max(0, amount - ended[name])
             self._lost[name] += more  # type: ignore[assignment]  # a Counter counts floats
             ended[name] += more  # type: ignore[assignment]  # as above

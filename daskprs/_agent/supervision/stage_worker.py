@@ -83,7 +83,7 @@ class StageTask:
     printed: Printed | None = None
     """What `run` has printed, if this is the stage behind it."""
     is_over: bool = False
-    """Whether its lease is over, so that nobody takes what it makes."""
+    """Whether its lease is over: what it makes is dropped."""
 
     def with_work(self) -> Assigned:
         """Return the mini-batch as a process gets it."""
